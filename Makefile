@@ -33,7 +33,7 @@ test-all: $(VENV)/.test tools check
 
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready
-	$(EXPORT)/bin/python -m pytest $(TWO_AT_A_TIME) $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn|scipy)"' tests/edge_export tests/benchmarks) $(ARGS)
+	$(EXPORT)/bin/python -m pytest $(TWO_AT_A_TIME) $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn|scipy)' tests/edge_export tests/benchmarks) $(ARGS)
 
 # The package of old boards, for numpy 1 and Python 3.11 alone; the tests of the TensorFlow Lite writer take it where it is.
 tflite-runtime: $(RETIRED)/.ready

@@ -29,6 +29,7 @@ from edge_runtime.demo.tally import Tally
 from edge_runtime.demo.view import View
 from edge_runtime.durable.outbox import Outbox
 from edge_runtime.errors import ConfigError, ConnectionFailed
+from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.model.loading import Model, load_model
@@ -330,22 +331,26 @@ def _say(out: TextIO, text: str) -> None:
     out.flush()
 
 
-def accuracy_of(model: Model, device: Model, recordings: list[Recording]) -> float:
+def accuracy_of(bundle: Path, contract: InputContract, recordings: list[Recording]) -> float:
     """Compute a model's accuracy on every window of the device, each answered alone.
 
     Args:
-        model: the device's own, or the teacher, which sees each window's history.
-        device: whose windows they are.
+        bundle: the device's own, or the teacher's, which sees more of each window's history.
+        contract: of the device's windows.
         recordings: with a label each.
     """
-    contract, task = device.manifest.input, model.task()
-    history = contract.window if model is device else contract.history
+    with load_model(ModelConfig(bundle=bundle, unsigned="allow")) as model:
+        return _accuracy(model, contract, recordings)
+
+
+def _accuracy(model: Model, contract: InputContract, recordings: list[Recording]) -> float:
+    task, seen = model.task(), model.manifest.input.window
     right = total = 0
     for i, recording in enumerate(recordings):
         windows = cut_recording(contract, str(i), 0.0, recording.values)
         if not windows:
             continue
-        tensors = np.stack([with_context(window, history) for window in windows])
+        tensors = np.stack([with_context(window, contract.history)[:, -seen:] for window in windows])
         (answers, *_) = model.engine.run(arrange(tensors, model.variant))
         found = task.read_reply(task.offer(answers), len(windows), "probabilities")
         right += sum(one.label == recording.label for one in found)
@@ -359,17 +364,17 @@ def _outcome(
     counts = conductor.counts
     if counts is None:
         raise ConfigError("the demo's app.toml has no [cloud] or no [outbox]")
-    teacher = load_model(ModelConfig(bundle=demo.folder / "teacher.edge", unsigned="allow"))
-    teacher_accuracy = accuracy_of(teacher, app.model, recordings)
-    teacher.close()
+    alone, teacher = (
+        accuracy_of(demo.folder / name, app.model.manifest.input, recordings) for name in ("watch.edge", "teacher.edge")
+    )
     total, cloud = app.metrics.stages["total"], app.metrics.stages["cloud"]
     return Outcome(
         people=sorted({recording.person for recording in recordings}),
         windows=len(tally.windows),
-        network_accuracy=accuracy_of(app.model, app.model, recordings),
+        network_accuracy=alone,
         device_accuracy=tally.accuracy(with_cloud=False),
         cloud_accuracy=tally.accuracy(with_cloud=True),
-        teacher_accuracy=teacher_accuracy,
+        teacher_accuracy=teacher,
         hard=app.metrics.counts["hard_total"],
         forwarded=tally.provisional,
         corrected=tally.corrected,

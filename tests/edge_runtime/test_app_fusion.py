@@ -17,7 +17,7 @@ from edge_runtime.server.server import ServeConfig, Server
 from edge_runtime.tasks.answers import FusedCorrection
 from edge_runtime.tasks.fusion import fuse
 from edge_runtime.types import Correction, Prediction
-from tests.edge_runtime.test_app_tasks import APP, CLOUD, Fed, N, Until
+from tests.edge_runtime.task_apps import APP, CLOUD, Fed, N, Until
 from tests.models import tiny_bundle
 from tests.task_bundles import CHANNELS, RATE_HZ, WINDOW
 

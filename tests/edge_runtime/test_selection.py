@@ -10,8 +10,8 @@ from edge_runtime.gate.config import GateConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.selection import Selection
 from edge_runtime.types import Hard, Prediction, SuspectPrediction
-from tests.edge_runtime.test_pipeline import HeldEscalation
-from tests.edge_runtime.windowing.test_thinning import window
+from tests.edge_runtime.escalations import HeldEscalation
+from tests.edge_runtime.windowing.empty import window
 
 
 def prediction(kind: type[Prediction] = Prediction, *, hard: bool, **more: str) -> Prediction:

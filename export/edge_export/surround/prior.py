@@ -2,8 +2,9 @@
 
 Training draws rare classes more often than they come (``balance`` of the recipe), so a network expects them more often
 than a stream has them. Ways to put that right, from the simplest; the first is taken unless a later one has the
-lower cross-entropy on groups left out, by more than its standard error over groups, and names no fewer of their windows
-right:
+lower cross-entropy on groups left out, by more than its standard error over groups. One that moves labels (3 to 5)
+needs two standard errors, and names no fewer of their windows right: groups are few, and one unlike the others is
+enough.
 
 1. *none*: answers as they are trained, where a group unlike the others would spoil any fit;
 2. *temperature*: one number for how sure answers are;
@@ -34,6 +35,7 @@ from edge_export.surround.log_linear import Float64, cross_entropy, fit_log_line
 Balance = Literal["classes", "root", "none"]
 Way = Literal["none", "temperature", "shares", "analytic", "bias"]
 WAYS: tuple[Way, ...] = ("none", "temperature", "shares", "analytic", "bias")
+_MOVE_LABELS = frozenset({"shares", "analytic", "bias"})
 
 _PULL = 4.0
 """Windows' worth of evidence that a class needs no bias."""
@@ -131,17 +133,19 @@ def choose_calibration(
             fold,
         )
         losses[way], right = found[:, 0], float(_by_group(found[:, 1], group).mean())
-        if way == best or (convinces(losses[best], losses[way], group) and right >= most):
+        moves = way in _MOVE_LABELS
+        sure = convinces(losses[best], losses[way], group, errors=2.0 if moves else 1.0)
+        if way == best or (sure and (not moves or right >= most)):
             best, most = way, right
     chosen = fit_calibration(probabilities, y, best, balance=balance)
     return chosen, {way: float(_by_group(loss, group).mean()) for way, loss in losses.items()}
 
 
-def convinces(before: Float64, after: Float64, group: npt.NDArray[np.str_]) -> bool:
-    """Return whether losses, (n,), are lower after than before by more than the standard error over groups."""
+def convinces(before: Float64, after: Float64, group: npt.NDArray[np.str_], *, errors: float = 1.0) -> bool:
+    """Return whether losses, (n,), are lower after than before by more than these standard errors over groups."""
     lower = _by_group(before, group) - _by_group(after, group)
     error = float(lower.std(ddof=1)) / np.sqrt(len(lower)) if len(lower) > 1 else np.inf
-    return float(lower.mean()) > error
+    return float(lower.mean()) > errors * error
 
 
 def out_of_fold(judge: Callable[[npt.NDArray[np.bool_], npt.NDArray[np.bool_]], Float64], fold: Int64) -> Float64:

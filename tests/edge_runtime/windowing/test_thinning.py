@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.windowing.thinning import Thinning
-from edge_runtime.windowing.window import Window
-
-
-def window(number: int, key: str = "k", hop: int = 8) -> Window:
-    samples = np.zeros((4, 2), np.float32)
-    return Window(key, number * hop, 0.0, samples, samples, 0.0)
+from tests.edge_runtime.windowing.empty import window
 
 
 @given(key=st.text(), every=st.integers(1, 12), hop=st.integers(1, 50), rounds=st.integers(1, 5))

@@ -343,9 +343,10 @@ class App:
             manifest=lambda: self.model.manifest,
             backend=self._backend,
             governor=lambda: None if self.governor is None else self.governor.status(),
-            update=lambda: None if self.updates is None else self.updates.status(),
+            update=self._update_status,
             suspects=self.intake.suspects,
             alarms=lambda: self.drift.alarms,
+            drift=self.drift.of,
             explain=self.pipeline.explain,
             tap=self.pipeline.tap,
             reset=self.pipeline.reset,
@@ -358,6 +359,12 @@ class App:
             cases=lambda: None if self.cases is None else self.cases.store,
             cloud="" if self.config.cloud is None else self.config.cloud.url,
         )
+
+    def _update_status(self) -> dict[str, Any] | None:
+        """Say what the topic says of updates, and how the last ones ended, which is too long for a topic."""
+        if self.updates is None:
+            return None
+        return self.updates.status() | {"history": self.updates.store.state.outcomes()}
 
     def _publish_stats(self, document: bytes) -> None:
         for broker_client in self._broker_clients.values():

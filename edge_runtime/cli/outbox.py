@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import datetime as dt
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ import orjson
 
 from edge_runtime.cli.arguments import existing_file, output_file, seconds
 from edge_runtime.errors import ConfigError, StoreError, StoreInUse
+from edge_runtime.system.iso8601 import in_words
 
 if TYPE_CHECKING:
     from edge_runtime.durable.outbox import OutboxConfig
@@ -151,9 +151,9 @@ def _list(config: OutboxConfig, options: argparse.Namespace) -> int:
         print(f"  offered again after a restart: {ledger.repeated}; final messages to publish: {ledger.unpublished}")
         if totals is not None:
             refused = ", ".join(f"{reason} {n}" for reason, n in sorted(totals.dropped.items()) if n) or "nothing"
-            print(f"  the application, {totals.starts} starts since {_when(totals.since)}: dropped {refused}")
+            print(f"  the application, {totals.starts} starts since {in_words(totals.since)}: dropped {refused}")
         for one in found:
-            when = _when(one["dead_since"] or one["created"])
+            when = in_words(one["dead_since"] or one["created"])
             why = f"{one['reason'] or '-':<10} tried {one['attempts']}  {one['detail']}"
             print(f"  {one['id']:<24} {one['state']:<8} {when}  {one['bytes']:>8} B  {why}")
         if snapshot.damaged:
@@ -173,9 +173,9 @@ def _show(config: OutboxConfig, options: argparse.Namespace) -> int:
     if options.json:
         print(orjson.dumps(found).decode())
         return 0
-    found["created"] = _when(found["created"])
+    found["created"] = in_words(found["created"])
     if found["dead_since"] is not None:
-        found["dead_since"] = _when(found["dead_since"])
+        found["dead_since"] = in_words(found["dead_since"])
     for name, value in found.items():
         if isinstance(value, dict):
             value = ", ".join(f"{key} {item}" for key, item in value.items())  # noqa: PLW2901 - as it is printed
@@ -247,13 +247,6 @@ def _tensor(body: bytes) -> dict[str, float]:
         "mean": round(float(values.mean()), 6),
         "max": round(float(values.max()), 6),
     }
-
-
-def _when(wall: float) -> str:
-    try:
-        return dt.datetime.fromtimestamp(wall, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{wall:g}"  # a clock that was years off
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import orjson
 
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.iso8601 import in_words
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
@@ -103,3 +104,6 @@ def _show(state: State, *, as_json: bool) -> None:
         print(f"highest    {name}/{version}")
     if state.last:
         print(f"last       {state.last}")
+    for one in reversed(state.history):
+        when = in_words(one.at_s) if one.at_s else "without a date"
+        print(f"ended      {when}  {one.bundle}  {one.result}{one.reason and f': {one.reason}'}")

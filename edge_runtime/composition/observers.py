@@ -144,6 +144,11 @@ class Observers:
 
     # -- what they see -------------------------------------------------------------------------------------------------
 
+    def _update_status(self) -> dict[str, Any] | None:
+        """Say what the topic says of updates, and how the last ones ended, which is too long for a topic."""
+        updates = self._app.updates
+        return None if updates is None else updates.status() | {"history": updates.store.state.outcomes()}
+
     def _subject(self) -> Subject:
         app, config = self._app, self._app.config
         return Subject(
@@ -154,9 +159,10 @@ class Observers:
             manifest=lambda: app.host.model.manifest,
             backend=app.host.named,
             governor=lambda: None if app.governor is None else app.governor.status(),
-            update=lambda: None if app.updates is None else app.updates.status(),
+            update=self._update_status,
             suspects=app.intake.suspects,
             alarms=lambda: app.drift.alarms,
+            drift=app.drift.of,
             explain=app.pipeline.explain,
             tap=app.pipeline.tap,
             reset=app.pipeline.reset,

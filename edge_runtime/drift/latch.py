@@ -69,6 +69,10 @@ class Ring:
         self.rows[self.at] = row
         self.at = (self.at + 1) % LOOKS
         self.filled = min(self.filled + 1, LOOKS)
+        return self.mean()
+
+    def mean(self) -> Float64 | None:
+        """Return the mean of the last rows once there are enough (rule 1)."""
         if self.filled < LOOKS:
             return None
         return np.asarray(np.clip(self.rows, -self.limit, self.limit).mean(axis=0))

@@ -27,6 +27,7 @@ from edge_runtime import schema
 from edge_runtime.clock import Clock
 from edge_runtime.drift import words
 from edge_runtime.drift.alarm import Alarm, AlarmCause
+from edge_runtime.drift.by_channel import KeyDrift, key_drift
 from edge_runtime.drift.config import DriftConfig
 from edge_runtime.drift.features import Statistics, alive, features, measure
 from edge_runtime.drift.latch import RELEASE, Latch, Ring
@@ -129,6 +130,19 @@ class Drift:
             key = self._keys.get(window.key)
             if key is not None and not _MARKED.isdisjoint(key.alarms):
                 self._mark(window, key, suspects)
+
+    def of(self, name: str) -> KeyDrift | None:
+        """Say how far a key is from an alarm, by channel; None where there is nothing to compare with."""
+        judge, key = self._judge, self._keys.get(name) or _Key()
+        if judge is None:
+            return None
+        scores = None if key.repair is None else key.repair.mean()
+        means = None if key.own is None else key.own.mean()
+        beginning = key.beginning or Beginning(len(judge.own.spread) if judge.own else 0)
+        return key_drift(
+            judge.reference, None if scores is None else scores / judge.thresholds, judge.repairs, judge.distance,
+            None if means is None else means - beginning.mean, beginning.looks,
+        )  # fmt: skip
 
     def _mark(self, window: Window, key: _Key, suspects: dict[tuple[str, int], str]) -> None:
         """Mark a window as suspect, besides what the intake says of it."""

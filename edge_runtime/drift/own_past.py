@@ -4,6 +4,8 @@
    beginning, which is kept over restarts.
 2. The distance of the mean of the last looks from it is that of Mahalanobis, by how much such means differ in
    training where nothing is wrong.
+3. That of a channel alone is the same of its three features. It is never above that of all channels: a channel beyond
+   the threshold is enough for an alarm, and several below it may be, too.
 """
 
 from __future__ import annotations
@@ -63,8 +65,18 @@ class Distance:
     """
 
     def __init__(self, own: OwnPast) -> None:
+        self.own = own
         self._whiten = whitening(own.spread, own.correlations)
+        whole = np.linalg.inv(self._whiten @ self._whiten.T)
+        channels = len(own.spread) // 3
+        self._alone = [whole[np.ix_(part, part)] for part in np.arange(3 * channels).reshape(3, channels).T]
 
     def of(self, difference: Float64) -> Float64:
         """Return the distance of each row (rule 2)."""
         return np.asarray(np.sqrt(((difference @ self._whiten) ** 2).sum(axis=-1)))
+
+    def by_channel(self, difference: Float64) -> list[float]:
+        """Return the distance of each channel alone, of a single row (rule 3)."""
+        parts = difference.reshape(3, -1).T
+        found = (part @ np.linalg.solve(alone, part) for part, alone in zip(parts, self._alone, strict=True))
+        return [float(np.sqrt(square)) for square in found]

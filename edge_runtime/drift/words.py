@@ -62,6 +62,19 @@ def repair(best: Repair, channels: Sequence[str], wanted: Mapping[str, str]) -> 
     return f"values look like {best.unit} instead of {wanted[scaled[0]]}: write {line} under [source.codec]"
 
 
+_FEATURES: Final = ("mean", "deviation", "spectral centroid")
+
+
+def feature(scaled: Float64) -> str:
+    """Name the one of a channel's features that differs most: ``mean is higher``.
+
+    Args:
+        scaled: differences of mean, deviation and centroid, in their usual sizes.
+    """
+    at = int(np.abs(scaled).argmax())
+    return f"{_FEATURES[at]} is {'higher' if scaled[at] > 0 else 'lower'}"
+
+
 def change(scaled: Float64, channels: Sequence[str]) -> str:
     """Say what has changed most since a key began.
 
@@ -70,8 +83,7 @@ def change(scaled: Float64, channels: Sequence[str]) -> str:
         channels: of each of the three.
     """
     at = int(np.abs(scaled).argmax())
-    kind = ("mean", "deviation", "spectral centroid")[at // len(channels)]
-    way = "higher" if scaled[at] > 0 else "lower"
+    kind, way = _FEATURES[at // len(channels)], "higher" if scaled[at] > 0 else "lower"
     return (
         f"the sensor has changed since it began (most: {kind} of {channels[at % len(channels)]} is {way}): look at "
         "how it is mounted and at its settings; edge-runtime reset takes it as it is now"

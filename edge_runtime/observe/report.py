@@ -127,6 +127,7 @@ class Report:
             "labels": list(getattr(manifest.output, "labels", ()))[:64],
             "answer": view.last.__dict__ if len(view.last.scores) <= 64 else None,
             "window": None,
+            "drift": None if (drift := self._subject.drift(key)) is None else asdict(drift),
         }
         if window is not None:
             found["window"] = drawn(window, manifest)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime.clock import Clock
 from edge_runtime.drift.alarm import Alarm
+from edge_runtime.drift.by_channel import KeyDrift
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
@@ -36,6 +37,8 @@ class Subject:
     """Keys whose readings are suspect, and why: ``stuck``, ``rate,unit``."""
     alarms: Callable[[], Sequence[Alarm]]
     """Alarms of drift that are on, the oldest first."""
+    drift: Callable[[str], KeyDrift | None]
+    """How far a key is from an alarm of drift, by channel; None where there is nothing to compare with."""
     explain: Callable[[Window], Mapping[str, Any]]
     """Explain the answer to a window (`edge_runtime.model.explain`); raises `EdgeError`."""
     tap: Callable[[Tap], None]

@@ -40,6 +40,14 @@ def parse_time(text: str) -> float:
         raise ValueError(f"{text} is out of range") from error
 
 
+def in_words(wall_s: float) -> str:
+    """Write seconds since 1970 for people: ``2027-01-31 12:30:00Z``; the number where a clock was years off."""
+    try:
+        return datetime.fromtimestamp(wall_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{wall_s:g}"
+
+
 def rewrite(text: str) -> str:
     """Put a date or time into the form that ``isoformat`` writes.
 

@@ -21,7 +21,7 @@ from edge_runtime.system import durable_file
 from edge_runtime.update.inbox import requests
 from edge_runtime.update.keys import KeyChain
 from edge_runtime.update.shadow import Steady
-from edge_runtime.update.state import Installed, State, rolled_back, started_again
+from edge_runtime.update.state import Installed, State, configured, rolled_back, started_again
 from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
@@ -225,10 +225,7 @@ class Starter:
                 manifest = bundle.manifest
             if manifest.name != state.running.name or manifest.version > state.running.version:
                 log.info("update: chose the configured bundle, which is newer: model=%s", manifest.model)
-                self._store.change(lambda _: replace(
-                    state, phase="idle", running=None, previous=None, candidate=None, starts=0,
-                    last=f"{manifest.model} was configured",
-                ))  # fmt: skip
+                self._store.change(lambda now: configured(now, manifest.model))
 
     def _rebuild(self) -> None:
         """Rebuild a state that was lost: forbid versions older than the installed bundles."""

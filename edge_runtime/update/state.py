@@ -12,8 +12,8 @@ A state is a value; each function here gives the next one. The one file that hol
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import orjson
 
@@ -21,12 +21,15 @@ from edge_runtime import schema
 from edge_runtime.errors import StoreCorrupt
 
 Phase = Literal["idle", "shadow", "trial"]
+Result = Literal["accepted", "rolled back", "refused"]
 
 BY_OPERATOR = "an operator went back"
 
 _MAGIC = b"edge-update 1 "
 _KEPT = 32
 """Refusals and versions held back that are kept."""
+_HISTORY = 20
+"""Outcomes that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,20 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """End of an update."""
+
+    bundle: str
+    """Name and version; of a refused file that was dropped in, the file's name."""
+    sha256: str
+    """Of the file; empty where the configuration names it."""
+    result: Result
+    reason: str = ""
+    at_s: float = 0.0
+    """When, seconds since 1970; 0 until it is written, since only `UpdateStore` knows the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All of it."""
 
@@ -90,10 +107,16 @@ class State:
     """The latest time that was seen, seconds since 1970: for boards whose clock does not know the date."""
     filters: tuple[str, ...] = ()
     """Topic filters that chunks were asked for with; the session may still have them after a crash."""
+    history: tuple[Outcome, ...] = ()
+    """Outcomes of the last updates, the oldest first."""
 
     def held_back(self, name: str, version: int) -> HeldBack | None:
         """Return whether this version is held back, and why."""
         return next((one for one in self.held if (one.name, one.version) == (name, version)), None)
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Return the outcomes of the last updates, the latest first, as plain values."""
+        return [asdict(one) for one in reversed(self.history)]
 
 
 def tried(state: State, candidate: Installed, phase: Phase) -> State:
@@ -119,7 +142,16 @@ def confirmed(state: State) -> State:
     assert state.candidate is not None
     return replace(
         state, phase="idle", running=state.candidate, previous=state.running, candidate=None, starts=0,
-        last=f"{state.candidate.model} runs",
+        last=f"{state.candidate.model} runs", history=_after(state, state.candidate, "accepted"),
+    )  # fmt: skip
+
+
+def configured(state: State, model: str) -> State:
+    """Prefer a newer bundle that the configuration names: nothing that was installed runs."""
+    outcome = Outcome(bundle=model, sha256="", result="accepted", reason="the configuration names it")
+    return replace(
+        state, phase="idle", running=None, previous=None, candidate=None, starts=0, last=f"{model} was configured",
+        history=_kept(state, outcome),
     )  # fmt: skip
 
 
@@ -130,6 +162,7 @@ def rolled_back(state: State, reason: str) -> State:
     return replace(
         state, phase="idle", candidate=None, starts=0, held=(*state.held, failed)[-_KEPT:],
         last=f"{failed.name}/{failed.version} is held back: {reason}",
+        history=_after(state, state.candidate, "rolled back", reason),
     )  # fmt: skip
 
 
@@ -143,13 +176,33 @@ def withdrawn(state: State) -> State:
     return replace(
         state, running=state.previous, previous=None, held=(*state.held, gone)[-_KEPT:],
         last=f"{gone.name}/{gone.version} is held back: {BY_OPERATOR}",
+        history=_after(state, state.running, "rolled back", BY_OPERATOR),
     )  # fmt: skip
 
 
-def refusing(state: State, sha256: str, reason: str) -> State:
+def refusing(state: State, bundle: str, sha256: str, reason: str) -> State:
     """Refuse this file: it is not fetched again."""
     refused = {**state.refused, sha256: reason}
-    return replace(state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}")
+    return replace(
+        state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}",
+        history=_kept(state, Outcome(bundle=bundle, sha256=sha256, result="refused", reason=reason)),
+    )  # fmt: skip
+
+
+def _after(state: State, bundle: Installed, result: Result, reason: str = "") -> tuple[Outcome, ...]:
+    return _kept(state, Outcome(bundle=bundle.model, sha256=bundle.sha256, result=result, reason=reason))
+
+
+def _kept(state: State, outcome: Outcome) -> tuple[Outcome, ...]:
+    return (*state.history, outcome)[-_HISTORY:]
+
+
+def stamped(state: State, wall_s: float) -> State:
+    """Give what has just ended its time: that of the clock, or the latest that was seen."""
+    if not state.history or state.history[-1].at_s:
+        return state
+    at_s = round(max(wall_s, state.seen_s), 1)
+    return replace(state, history=(*state.history[:-1], replace(state.history[-1], at_s=at_s)))
 
 
 def forgiven(state: State) -> State:

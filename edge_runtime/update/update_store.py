@@ -20,7 +20,7 @@ from pathlib import Path
 
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
 from edge_runtime.system import durable_file
-from edge_runtime.update.state import Installed, State, dump, parse
+from edge_runtime.update.state import Installed, State, dump, parse, stamped
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +32,16 @@ class UpdateStore:
 
     Args:
         folder: made if its parent is there.
+        wall: seconds since 1970, for the time of an outcome; 0 where none is to be had.
         read_only: look at it and change nothing.
 
     Raises:
         ConfigError: it cannot be used, or another application uses it.
     """
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+    def __init__(self, folder: Path, wall: Callable[[], float] = lambda: 0.0, *, read_only: bool = False) -> None:
         self.folder = folder
+        self._wall = wall
         self.bundles = folder / "bundles"
         self.incoming = folder / "incoming"
         self.requests = folder / "requests"
@@ -68,7 +70,7 @@ class UpdateStore:
             StoreError: it is not written (the disk is full, or read-only), and the state before still counts.
         """
         with self._writing:
-            state = step(self.state)
+            state = stamped(step(self.state), self._wall())
             if state != self.state:
                 self._save(state)
             return state

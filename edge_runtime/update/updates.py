@@ -78,7 +78,7 @@ class Updates:
         self._metrics = metrics
         self._host = host
         self._barrier = Barrier("update", metrics)
-        self.store = UpdateStore(self._config.folder, read_only=rehearsal)
+        self.store = UpdateStore(self._config.folder, clock.wall, read_only=rehearsal)
         self._clock = FloorClock(clock, self.store)
         try:
             self._keys = KeyChain(
@@ -284,7 +284,7 @@ class Updates:
             if error.reason not in ("held", "older", "refused"):
                 reason = str(error)
                 with suppress(StoreError):
-                    self.store.change(lambda now: states.refusing(now, file.sha256, reason))
+                    self.store.change(lambda now: states.refusing(now, file.what, file.sha256, reason))
             raise
         if found is None:
             durable_file.remove(part)

@@ -145,6 +145,46 @@ async function reconnecting({running, url}) {
   return bad;
 }
 
+// Axes are swapped under way: their channels cross the bound. Three updates end in three ways, the latest stands first.
+async function drifting_and_updating({running, url, folder}) {
+  const {page, bad} = await open(running, url);
+  await live(page, STREAMS);
+  await card(page, "mat 3").click();
+  await page.locator("#drift", {hasText: "The past is the first 10 looks"}).waitFor();
+  ensure((await page.locator("#drift tbody tr").count()) === 7, "six channels, and all together");
+  ensure((await page.locator("#drift .bad").count()) === 0, "nothing is over the bound yet");
+  ensure(!(await page.locator("#history").isVisible()), "without updates there is no list of them");
+  await please("swap the axes of mat 3");
+  await page.locator("#trouble", {hasText: "mat 3: orientation changed"}).waitFor();
+  for (const row of [0, 1]) await page.locator("#drift tbody tr").nth(row).locator("td:nth-child(2) .bad", {hasText: "over the bound: "}).waitFor();
+  const endings = [
+    ["drop a good bundle", "exercise-watch/2 accepted"], ["drop a stranger's bundle", "watch-3.edge refused: "],
+    ["go back", "exercise-watch/2 rolled back: an operator went back"],
+  ];
+  for (const [what, says] of endings) {
+    await please(what);
+    await page.locator("#outcomes li:first-child", {hasText: says}).waitFor();
+  }
+  ensure((await page.locator("#outcomes li").count()) === 3, "each update is there once");
+  ensure(!(await page.locator("#outcomes").textContent()).includes("no date"), "each has its time");
+  const wrong = [...bad];
+  await page.context().close();
+  for (const [name, viewport, colorScheme] of LOOKS) {
+    const look = await open(running, url, {viewport, colorScheme});
+    await live(look.page, STREAMS);
+    await card(look.page, "mat 3").click();
+    await look.page.locator("#drift .bad").nth(1).waitFor();
+    wrong.push(...(await faults(look.page)), ...look.bad);
+    const place = (part) => `${folder}/page-${part}${name === "desktop" ? "" : `-${name}`}.png`;
+    if (name === "desktop" || !folder.endsWith("docs")) {
+      await look.page.locator("#drift").screenshot({path: place("drift")});
+      await look.page.locator("#history").screenshot({path: place("updates")});
+    }
+    await look.page.context().close();
+  }
+  return wrong;
+}
+
 // A person labels with the keyboard, blind; asks what the machines said, takes one back, exports, erases.
 async function reviewing({running, url, folder}) {
   const {page, bad} = await open(running, url);
@@ -192,4 +232,4 @@ async function reviewing({running, url, folder}) {
   return [...wrong, ...bad];
 }
 
-await main({every_look, reviewing, clicking_and_typing, keyboard_only, tokens, reconnecting});
+await main({every_look, drifting_and_updating, reviewing, clicking_and_typing, keyboard_only, tokens, reconnecting});

@@ -103,6 +103,19 @@ def test_a_person_labels_kept_windows_blind_and_exports_them(
     assert Counter(row.split(",")[-7] for row in rows[1:]) == {"ABD": 100, "FEL": 100, "ROW": 100}
 
 
+def test_a_person_sees_which_channels_drift_and_how_updates_ended(
+    running: Exercising, tmp_path: Path, pictures_folder: Path | None
+) -> None:
+    actions = {
+        "swap the axes of mat 3": lambda: running.players.swap_axes("mat 3"),
+        "drop a good bundle": lambda: running.drop_bundle(2, "release"),
+        "drop a stranger's bundle": lambda: running.drop_bundle(3, "stranger"),
+        "go back": running.go_back,
+    }
+    folder = pictures_folder or tmp_path
+    assert looked("look.mjs", "drifting_and_updating", running, folder=folder, actions=actions) == []
+
+
 def test_the_token_opens_the_page_and_another_one_closes_it(running: Exercising) -> None:
     actions = {"change the token": lambda: running.change_token("second; token")}
     try:

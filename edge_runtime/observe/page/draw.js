@@ -178,6 +178,15 @@ function stageBar(one) {
   return svg;
 }
 
+// A share of what begins an alarm, up to one and a half times that; the line is the bound.
+function boundBar(share, over) {
+  const svg = picture(150, 14, "");
+  svg.append(shape("rect", {x: 0, y: 3, width: 150, height: 8, class: "rest"}));
+  svg.append(shape("rect", {x: 0, y: 3, width: Math.min(150, 100 * share), height: 8, class: over ? "against" : "half"}));
+  svg.append(shape("line", {x1: 100, x2: 100, y1: 0, y2: 14, class: "bound"}));
+  return svg;
+}
+
 function cut(text, most) {
   return text.length > most ? `${text.slice(0, Math.max(1, Math.floor(most) - 1))}…` : text;
 }
@@ -193,6 +202,10 @@ function short(value) {
 
 function clock(stamp) {
   return stamp > 1e8 ? new Date(1000 * stamp).toLocaleTimeString("en-GB") : `${short(stamp)} s`;
+}
+
+function moment(stamp) {
+  return new Date(1000 * stamp).toLocaleString("en-GB", {dateStyle: "medium", timeStyle: "short"});
 }
 
 function duration(seconds) {

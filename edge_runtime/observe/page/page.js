@@ -9,6 +9,8 @@ const STAGES = {
   total: "all, without cloud",
 };
 
+const OUTCOMES = {accepted: "f2", "rolled back": "f1", refused: "f6"};
+
 const page = {report: null, paused: false, key: "", detail: null, why: null, trends: [], asking: false, said: "", spans: new Map(), feed: new Map()};
 
 function say(text, kind, summary = "", troubles = []) {
@@ -244,7 +246,7 @@ function buildDetail() {
   const make = (name, attributes = {}, ...children) => element(name, attributes, ...children);
   Object.assign(detail, {
     title: make("h3", {id: "detail-title"}), verdict: make("p", {class: "verdict"}), caption: make("figcaption"), window: make("div", {class: "window"}),
-    why: make("p", {class: "why", role: "status"}), scores: make("div"), history: make("div"),
+    why: make("p", {class: "why", role: "status"}), scores: make("div"), history: make("div"), drift: make("div", {id: "drift"}),
     explain: make("button", {type: "button", class: "main", id: "explain"}, "Why this answer?"), close: make("button", {type: "button", id: "close"}, "Close"),
   });
   detail.why.hidden = true;
@@ -258,6 +260,7 @@ function buildDetail() {
       make("figure", {}, detail.caption, detail.window, detail.why),
       make("div", {}, detail.verdict, detail.scores),
       make("figure", {class: "whole"}, make("figcaption", {}, "Labels and confidence over time"), detail.history),
+      detail.drift,
     ),
   );
 }
@@ -301,6 +304,34 @@ function showDetail() {
   }
   detail.scores.replaceChildren(...(why ? effectMeters(why) : scoreMeters(found)));
   detail.history.replaceChildren(answerBars(found.steps, labels, width(detail.history)));
+  detail.drift.replaceChildren(...driftTable(found.drift));
+}
+
+// Each channel's share of what begins an alarm of drift; two detectors, a column each.
+function driftTable(drift) {
+  const title = element("h4", {}, "How far from an alarm of drift");
+  const note = (text) => element("p", {class: "soft"}, text);
+  if (!drift) return [title, note("Nothing is compared: this bundle does not say how its sensors were in training, or [drift] looks for nothing.")];
+  const past = drift.past === null ? [] : [element("tr", {class: "total"}, element("th", {scope: "row"}, "all"), element("td"), driftCell(drift.past, ""))];
+  const rows = drift.channels.map((one) => element(
+    "tr", {}, element("th", {scope: "row"}, one.channel), driftCell(one.mounting, one.fault), driftCell(one.past, one.most),
+  ));
+  const heads = ["channel", "mounting and unit", "since it began"].map((name) => element("th", {scope: "col"}, name));
+  const table = element("table", {class: "drift"}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows, ...past));
+  return [title, table, note(`The line is the bound: 100 % begins an alarm. ${beginning(drift)}`)];
+}
+
+function beginning({past, looks, wanted}) {
+  if (!wanted) return "This bundle does not compare a sensor with its own past.";
+  if (past !== null) return `The past is the first ${count(looks, "look")} at this stream.`;
+  return looks < wanted ? `The past is being learnt: ${looks} of ${wanted} looks.` : "The past is known; ten looks at what comes now are awaited.";
+}
+
+function driftCell(share, why) {
+  if (share === null) return element("td", {class: "soft"}, "not known");
+  const over = share >= 1;
+  const says = `${percent(share)}${over ? ", over the bound" : ""}${why && share >= 0.5 ? `: ${why}` : ""}`;
+  return element("td", {}, boundBar(share, over), element("span", {class: over ? "bad" : ""}, says));
 }
 
 function verdict(found, labels) {
@@ -409,12 +440,24 @@ function showBundle() {
   if (board.battery_percent !== undefined) facts.push(["Battery", `${Math.round(board.battery_percent)} %`]);
   facts.push(["Process", `${app.pid}; ${short(process.cpu_s)} s of CPU since ${clock(app.started)}`], ["Runtime", app.version]);
   byId("bundle").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  showHistory(update ? update.history : []);
+}
+
+// How the last updates ended.
+function showHistory(outcomes) {
+  byId("history").hidden = !outcomes.length;
+  byId("outcomes").replaceChildren(...outcomes.map((one) => element(
+    "li", {}, element("i", {class: `dot ${OUTCOMES[one.result]}`}),
+    element("span", {}, element("strong", {}, one.bundle), ` ${one.result}`, ...(one.reason ? [`: ${one.reason}`] : []), element("br"),
+      element("span", {class: "soft"}, one.sha256 ? `file ${one.sha256.slice(0, 12)}` : "file of the configuration")),
+    element("time", {}, one.at_s ? moment(one.at_s) : "no date"),
+  )));
 }
 
 function updateFacts(update) {
   const facts = [["Updates", update.candidate ? `${update.state}: ${update.candidate}` : update.state]];
   if (update.compared) facts.push(["Compared", `${update.compared} answers, ${percent(update.agreement)} the same`]);
-  if (update.last) facts.push(["Last update", typeof update.last === "string" ? update.last : Object.values(update.last).filter(Boolean).join(", ")]);
+  if (update.last) facts.push(["Last step", update.last]);
   if (update.held_back && update.held_back.length) facts.push(["Held back", update.held_back.join(", ")]);
   if (update.note) facts.push(["Note", update.note]);
   return facts;

@@ -10,7 +10,7 @@ import pytest
 from edge_runtime.cli import main
 from edge_runtime.update import inbox, state
 from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.state import HeldBack, Installed, State
+from edge_runtime.update.state import HeldBack, Installed, Outcome, State
 from edge_runtime.update.update_store import UpdateStore
 from tests.edge_runtime.update.devices import APP, Factory
 
@@ -41,7 +41,11 @@ def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytes
     assert capsys.readouterr().out == "running    the configured bundle\n"
     running = Installed(name="watch", version=2, sha256="ab" * 32)
     held = HeldBack(name="watch", version=3, reason="it agrees on 12 % of 200 windows")
-    made = State(running=running, held=(held,), highest={"watch": 3}, on_hold=True, last="what was last")
+    ended = (
+        Outcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.8e9),
+        Outcome(bundle="watch/3", sha256="ef" * 32, result="rolled back", reason="it agrees on 12 %", at_s=1.8e9 + 60),
+    )
+    made = State(running=running, held=(held,), highest={"watch": 3}, on_hold=True, last="what was", history=ended)
     write(folder, state.tried(made, Installed(name="watch", version=4, sha256="cd" * 32), "trial"))
     assert main(["update", "status", app]) == 0
     out = capsys.readouterr().out
@@ -52,6 +56,8 @@ def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytes
         "on hold    ",
         "highest    watch/4",
         "last       watch/4: trial",
+        "ended      2027-01-15 08:01:00Z  watch/3  rolled back: it agrees on 12 %",
+        "ended      2027-01-15 08:00:00Z  watch/2  accepted",
     ):
         assert line in out
     assert main(["update", "status", app, "--json"]) == 0

@@ -6,9 +6,13 @@ import dataclasses
 
 import numpy as np
 
+from edge_runtime.clock import SimulatedClock
+from edge_runtime.drift.config import DETECTORS, Detector, DriftConfig
 from edge_runtime.drift.features import features, measure
+from edge_runtime.drift.monitor import Drift
 from edge_runtime.manifest import Channel, InputContract, Manifest
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference, features_of
+from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32
 from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
@@ -20,6 +24,7 @@ FLIP = Repair(fault="az flipped", cause="orientation", takes=("ax", "ay", "-az")
 UNIT = Repair(
     fault="ax, ay, az in m/s2 instead of g", cause="unit", factors=(1 / 9.80665,) * 3, unit="m/s2", threshold=2.0
 )
+Marks = dict[tuple[str, int], str]
 
 
 def windows(count: int, seed: int = 0) -> Float32:
@@ -71,3 +76,21 @@ def streamed(x: Float32, key: str = "w", first: int = 0) -> list[Window]:
         Window(key, first * ROWS + at, (first * ROWS + at) / 25.0, rows[at : at + ROWS], rows[at : at + ROWS], 0.0)
         for at in range(0, len(rows) - ROWS + 1, hop)
     ]
+
+
+def drift_of(*detectors: Detector, max_keys: int = 100, known: Manifest | None = None) -> tuple[Drift, Metrics]:
+    metrics = Metrics()
+    drift = Drift(DriftConfig(detectors=detectors or DETECTORS), max_keys, metrics, SimulatedClock())
+    drift.follow(described() if known is None else known)
+    return drift, metrics
+
+
+def look(drift: Drift, x: Float32, key: str = "w", first: int = 0, marks: Marks | None = None) -> Marks:
+    marks = {} if marks is None else marks
+    for window in streamed(x, key, first):
+        drift.look([window], marks)
+    return marks
+
+
+def swapped(x: Float32) -> Float32:
+    return x[:, :, [1, 0, 2]]

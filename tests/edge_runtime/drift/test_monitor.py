@@ -9,34 +9,12 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.drift.config import DETECTORS, Detector, DriftConfig
+from edge_runtime.drift.config import DriftConfig
 from edge_runtime.drift.latch import CALM, LOOKS
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.errors import StoreError
-from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.types import Float32
-from tests.edge_runtime.drift.sensors import described, reference, streamed, windows
-
-Marks = dict[tuple[str, int], str]
-
-
-def drift_of(*detectors: Detector, max_keys: int = 100, known: Manifest | None = None) -> tuple[Drift, Metrics]:
-    metrics = Metrics()
-    drift = Drift(DriftConfig(detectors=detectors or DETECTORS), max_keys, metrics, SimulatedClock())
-    drift.follow(described() if known is None else known)
-    return drift, metrics
-
-
-def look(drift: Drift, x: Float32, key: str = "w", first: int = 0, marks: Marks | None = None) -> Marks:
-    marks = {} if marks is None else marks
-    for window in streamed(x, key, first):
-        drift.look([window], marks)
-    return marks
-
-
-def swapped(x: Float32) -> Float32:
-    return x[:, :, [1, 0, 2]]
+from tests.edge_runtime.drift.sensors import Marks, described, drift_of, look, reference, streamed, swapped, windows
 
 
 def test_a_sensor_as_in_training_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_runtime.system.iso8601 import parse_date, parse_time, rewrite
+from edge_runtime.system.iso8601 import in_words, parse_date, parse_time, rewrite
 
 DATES = st.one_of(
     st.dates().map(date.isoformat),
@@ -70,3 +70,8 @@ def test_what_is_rewritten_for_python_3_10_is_read_as_python_3_11_reads_the_orig
             datetime.fromisoformat(rewrite(text))
         return
     assert datetime.fromisoformat(rewrite(text)) == expected
+
+
+def test_a_moment_is_written_for_people_and_one_that_no_calendar_has_as_a_number() -> None:
+    assert in_words(1_800_000_000.4) == "2027-01-15 08:00:00Z"
+    assert in_words(1e30) == "1e+30"

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
 from edge_runtime.system import durable_file
 from edge_runtime.update import state
-from edge_runtime.update.state import Floor, HeldBack, Installed, State
+from edge_runtime.update.state import Floor, HeldBack, Installed, Outcome, State
 from edge_runtime.update.update_store import UpdateStore
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
@@ -33,6 +34,7 @@ FULL = State(
     floors={"watch": Floor(sequence=7, digest="ef" * 32)},
     seen_s=1.7e9,
     filters=("fleet/v3/+",),
+    history=(Outcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.7e9),),
 )
 
 installed = st.builds(
@@ -106,7 +108,7 @@ def test_a_state_that_was_written_before_there_were_floors_is_read() -> None:
     head = b"edge-update 1 8a5b64ca2cc629ff318b5dc0d6dffe2e7da130f3b94f947d9831475ce06b7e79\n"
     found = state.parse(head + body)
     assert (found.running, found.highest, found.on_hold) == (INSTALLED, {"watch": 3}, False)
-    assert (found.floors, found.seen_s, found.filters) == ({}, 0.0, ())
+    assert (found.floors, found.seen_s, found.filters, found.history) == ({}, 0.0, (), ())
 
 
 @pytest.mark.parametrize("made", [State(phase="trial"), State(candidate=INSTALLED)])
@@ -125,7 +127,7 @@ def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
         state.paused,
         state.forgiven,
         state.withdrawn,
-        lambda now: state.refusing(now, "ab", "no"),
+        lambda now: state.refusing(now, "watch/5", "ab", "no"),
         lambda now: state.tried(now, replace(INSTALLED, version=2), "trial"),
     ]
     for step in steps:
@@ -133,13 +135,47 @@ def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
         assert step(after).floors == FULL.floors
 
 
+def test_the_history_says_how_each_update_ended_the_latest_first_and_outlives_what_an_operator_lifts() -> None:
+    now = State()
+    now = state.confirmed(state.tried(now, replace(INSTALLED, version=3), "trial"))
+    now = state.rolled_back(state.tried(now, replace(INSTALLED, version=4), "shadow"), "it disagrees")
+    now = state.refusing(now, "new.edge", "cd" * 32, "no trusted key signed it")
+    now = state.forgiven(state.withdrawn(now))
+    now = state.configured(now, "watch/9")
+    assert [(one["bundle"], one["result"], one["reason"]) for one in now.outcomes()] == [
+        ("watch/9", "accepted", "the configuration names it"),
+        ("watch/3", "rolled back", state.BY_OPERATOR),
+        ("new.edge", "refused", "no trusted key signed it"),
+        ("watch/4", "rolled back", "it disagrees"),
+        ("watch/3", "accepted", ""),
+    ]
+    assert [one["sha256"][:2] for one in now.outcomes()] == ["", "ab", "cd", "ab", "ab"]
+
+
+def test_an_outcome_has_the_time_at_which_it_was_written_and_keeps_it(tmp_path: Path) -> None:
+    clock = SimulatedClock(wall=2e9)
+    store = UpdateStore(tmp_path / "updates", clock.wall)
+    store.change(lambda now: state.refusing(now, "a.edge", "ab", "no"))
+    clock.sleep(60)
+    store.change(lambda now: state.refusing(now, "b.edge", "cd", "no"))
+    store.change(lambda now: replace(now, seen_s=3e9))
+    store.change(lambda now: state.refusing(now, "c.edge", "ef", "no"))  # its clock is behind what was seen
+    store.close()
+    kept = UpdateStore(tmp_path / "updates", read_only=True).state
+    assert [(one["bundle"], one["at_s"]) for one in kept.outcomes()] == [
+        ("c.edge", 3e9), ("b.edge", 2e9 + 60), ("a.edge", 2e9)
+    ]  # fmt: skip
+
+
 def test_what_is_held_back_and_refused_is_bounded() -> None:
     now = State()
     for version in range(1, 200):
         now = state.rolled_back(state.tried(now, replace(INSTALLED, version=version), "shadow"), "no")
-        now = state.refusing(now, f"{version:064x}", "no")
+        now = state.refusing(now, f"watch/{version}", f"{version:064x}", "no")
     assert len(now.held) == len(now.refused) == 32
     assert now.held[-1].version == 199
+    assert [one["bundle"] for one in now.outcomes()[:2]] == ["watch/199", "watch/199"]
+    assert len(now.history) == 20
     assert now.highest == {"watch": 199}
 
 

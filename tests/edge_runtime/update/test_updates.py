@@ -80,6 +80,11 @@ def test_two_updates_leave_the_one_before_to_go_back_to(factory: Factory, folder
         device.until(lambda: not (folder / "drop" / "older.edge").exists())
         ask(folder, "apply", factory.bundle(3))  # an operator may
         device.until_runs("watch/3")
+        ended = [(one["bundle"], one["result"]) for one in device.state.outcomes()]
+        assert ended == [
+            ("watch/3", "accepted"), ("watch/3", "rolled back"), ("watch/3", "accepted"), ("watch/2", "accepted")
+        ]  # fmt: skip
+        assert all(one.at_s > 1e9 for one in device.state.history)
     assert_no_window_missing(device.answers)
 
 
@@ -112,6 +117,9 @@ def test_what_does_not_fit_is_refused_with_a_line_and_counted(
     (line,) = [record.message for record in caplog.records if "refused: " in record.message]
     assert "\n" not in line
     assert line.startswith("update: refused: what=new.edge reason=")
+    (ended,) = state_of(folder).history
+    assert (ended.bundle, ended.result) == ("new.edge", "refused")
+    assert line.endswith(f"error={ended.reason}")
 
 
 def test_a_bundle_without_the_labels_of_the_application_s_events_is_refused(

@@ -155,8 +155,8 @@ class Bridge:
         self.subject = Subject(
             name="gym", loop=loop, clock=self.clock, metrics=self.metrics, manifest=lambda: self.manifest,
             backend=lambda: {"variant": "v", "engine": "e"}, governor=lambda: None, update=lambda: update,
-            suspects=dict, alarms=list, explain=lambda _: {}, tap=lambda _: None, reset=reset, outbox=lambda: None,
-            lifetime=lambda: None, rules=lambda: self.rules, install=install,
+            suspects=dict, alarms=list, drift=lambda _: None, explain=lambda _: {}, tap=lambda _: None, reset=reset,
+            outbox=lambda: None, lifetime=lambda: None, rules=lambda: self.rules, install=install,
             restart=lambda: self.done.append("restart"), cloud=cloud, publish_stats=lambda _: None,
         )  # fmt: skip
         self.bridge = HomeAssistant(self.config, self.subject, client)

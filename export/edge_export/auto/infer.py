@@ -299,8 +299,8 @@ def _text(
         "# What the sensors deliver here; a device notices values in another unit by it.",
         "[references]",
         "",
-        "# Answers over time, and a share for the cloud that every key keeps; each is kept where it wins. With folds = 5",
-        "# under [split] it is fitted to all people, and trained six times.",
+        "# Answers over time, and a share for the cloud that every key keeps, where they win.",
+        "# With folds = 5 under [split] it is fitted to all people, and trained six times.",
         "# [surround]",
     ]
     return "\n".join(lines) + "\n"

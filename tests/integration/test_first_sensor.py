@@ -58,7 +58,7 @@ def test_the_lines_of_the_page_lead_to_a_label_and_to_a_recipe(tmp_path: Path) -
         def enter(line: str) -> None:
             """Type a line; recordings last seconds, not a minute."""
             assert shell.stdin is not None
-            here = line.replace("localhost", f"127.0.0.1:{broker.port}").replace("--seconds 60", "--seconds 4")
+            here = line.replace("localhost", f"127.0.0.1:{broker.port}").replace("--seconds 60", "--seconds 8")
             if " record " in here:
                 here += " < /dev/null"  # on a pipe, as this shell has, each line would be a label
             print(here, file=shell.stdin, flush=True)

@@ -72,11 +72,9 @@ class Gain:
     """For each unit of 1 - highest probability."""
     margin: float = 0.0
     """For each unit of 1 - lead of the first over the second."""
-    entropy: float = 0.0
-    """For each unit of entropy over its maximum."""
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (*self.bias, self.confidence, self.margin, self.entropy))):
+        if not all(map(math.isfinite, (*self.bias, self.confidence, self.margin))):
             raise ValueError("gain: weights must be finite")
 
 

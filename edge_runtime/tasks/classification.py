@@ -38,7 +38,7 @@ class Gate:
     def __init__(self, spec: GateSpec | SurroundGate, threshold: float | None = None) -> None:
         gain = spec.gain if isinstance(spec, SurroundGate) else None
         self._score = _SCORES[spec.score] if gain is None else partial(_no_gain, gain, np.array(gain.bias))
-        self._gain = gain if gain is not None and not gain.entropy else None
+        self._gain = gain
         # As float32, which the scores are: a window gets the same decision alone and among others.
         self._threshold = float(np.float32(spec.threshold if threshold is None else threshold))
 
@@ -98,8 +98,6 @@ def _no_gain(gain: Gain, bias: Float64, p: Float32) -> Float32:
     exact = p.astype(np.float64)
     top, lead = _confidence(exact), _margin(exact)
     expected = bias[p.argmax(axis=1)] + gain.confidence * (1.0 - top) + gain.margin * (1.0 - lead)
-    if gain.entropy:
-        expected += gain.entropy * (1.0 - _entropy(p))
     trust: Float32 = np.clip(0.5 - expected / 2, 0.0, 1.0).astype(np.float32)
     return trust
 

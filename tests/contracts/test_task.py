@@ -96,17 +96,6 @@ CASES = [
         ("probabilities", "logits"),
     ),
     Case(
-        "classification, gain of asking with entropy",
-        build_task(
-            manifest(
-                surround=Surround(
-                    gate=SurroundGate(score="gain", threshold=0.4, gain=Gain(bias=(0.02, 0.0), entropy=0.4))
-                )
-            )
-        ),
-        probabilities,
-    ),
-    Case(
         "detection",
         build_task(manifest(output=DetectionOutput(labels=("a",), height=9, width=9, candidates=1))),
         uniform(5),

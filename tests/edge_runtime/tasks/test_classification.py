@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import orjson
 import pytest
@@ -131,13 +129,12 @@ def test_the_clouds_answer_stands_alone_and_has_the_fields_of_before(task: Class
     assert "cloud_label" not in orjson.loads(correction.to_json())
 
 
-GAIN = Gain(bias=(0.1, -0.6, 0.0), confidence=0.5, margin=0.25, entropy=0.2)
+GAIN = Gain(bias=(0.1, -0.6, 0.0), confidence=0.5, margin=0.25)
 
 
 def test_the_trust_is_half_of_one_minus_the_expected_gain_of_asking() -> None:
     p = rows([0.7, 0.2, 0.1], [0.3, 0.4, 0.3])
-    doubt = 1 - np.array([0.2702, 0.0088])
-    gain = np.array([0.1, -0.6]) + 0.5 * np.array([0.3, 0.6]) + 0.25 * np.array([0.5, 0.9]) + 0.2 * doubt
+    gain = np.array([0.1, -0.6]) + 0.5 * np.array([0.3, 0.6]) + 0.25 * np.array([0.5, 0.9])
     decision = Gate(SurroundGate(score="gain", threshold=0.4, gain=GAIN)).decide(p)
     assert decision.best == [0, 1]
     assert decision.trust == pytest.approx(0.5 - gain / 2, abs=1e-4)
@@ -154,11 +151,9 @@ def test_a_gain_beyond_what_can_be_is_taken_for_all_there_is() -> None:
 probability_rows = st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=9)
 
 
-@given(probability_rows, st.floats(0, 1), st.sampled_from([0.0, 0.2]))
-def test_asking_by_gain_decides_the_same_alone_and_among_others(
-    p: list[list[float]], threshold: float, entropy: float
-) -> None:
-    gate = Gate(SurroundGate(score="gain", threshold=threshold, gain=dataclasses.replace(GAIN, entropy=entropy)))
+@given(probability_rows, st.floats(0, 1))
+def test_asking_by_gain_decides_the_same_alone_and_among_others(p: list[list[float]], threshold: float) -> None:
+    gate = Gate(SurroundGate(score="gain", threshold=threshold, gain=GAIN))
     alone = [gate.decide(rows(row)) for row in p]
     assert gate.decide(rows(*p)) == tuple([one[i][0] for one in alone] for i in range(3))
 

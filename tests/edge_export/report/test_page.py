@@ -299,6 +299,28 @@ def test_a_gate_that_does_not_help_or_forwards_too_much_is_named() -> None:
     assert "lies below" not in said
 
 
+def test_what_surrounds_the_network_is_shown_part_by_part() -> None:
+    known = figures.full()
+    assert "What surrounds the network" not in Reader(page(known)).text
+    way = {"accuracy": 0.9, "macro_f1": 0.88, "gain": 0.03, "gain_low": 0.01, "gain_high": 0.05, "forwarded": 0.0}
+    known["ways"] = {"all": way | {"forwarded": 0.1}, "device": way | {"accuracy": 0.87}, "over time": way}
+    gained = {"score": 0.9, "gain": 0.03, "groups": 7, "groups_gained": 6}
+    known["surround"] = {
+        "over_time": {"filter": gained},
+        "asking": {"why": "ship without the cloud: <b>it</b> does not help"},
+    }
+    said = Reader(page(known)).text
+    assert "each window alone has 0.870; of 7 groups, 6 gain. They ship. The cloud: ship without" in " ".join(
+        said.split()
+    )
+    assert "<b>it</b>" in said, "escaped"
+    shown = said[said.index("over the device") : said.index("Where it errs")]
+    assert shown.index("over time") < shown.index("all")
+    assert shown.count("+3.00 (+1.00 to +5.00)") == 2
+    del known["ways"]["over time"]
+    assert "They do not ship." in " ".join(Reader(page(known)).text.split())
+
+
 def test_on_a_narrow_screen_drawings_and_tables_keep_their_size_within_a_frame_that_scrolls() -> None:
     """Scaled to 390 pixels their text would be 5 pixels high; beside the page nobody would see it."""
     text = page(figures.full())

@@ -135,7 +135,7 @@ class Points:
 
 
 def _watch_all(points: Points, folder: Path) -> None:
-    from edge_runtime.app import App  # noqa: PLC0415
+    from edge_runtime.model.host import Host  # noqa: PLC0415
     from edge_runtime.pipeline import Pipeline  # noqa: PLC0415
 
     updates = str(folder / "updates")
@@ -151,8 +151,8 @@ def _watch_all(points: Points, folder: Path) -> None:
     points.watch(os, "fsync", lambda *_: "")
     points.watch(os, "replace", path)
     points.watch(os, "unlink", path)
-    points.watch(App, "load", lambda *_: "candidate", after=True)
-    points.watch(App, "start", lambda *_: "running", after=True)
+    points.watch(Host, "load", lambda *_: "candidate", after=True)
+    points.watch(Host, "start", lambda *_: "running", after=True)
     points.watch(Pipeline, "replace", lambda *_: "", after=True)
 
 

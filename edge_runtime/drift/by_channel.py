@@ -2,7 +2,8 @@
 
 1. All figures are shares of what begins an alarm: 1 is the bound.
 2. *Mounting*: of the repairs that touch a channel, the one that explains the last looks best
-   (`edge_runtime.drift.repair`). Its fault is an alarm from 1 on.
+   (`edge_runtime.drift.repair`). From 1 on there is an alarm, which names the best repair of all: one fault lifts
+   others past the bound, so a channel there need not be wrong.
 3. *Past*: the distance of a channel from the key's beginning (`edge_runtime.drift.own_past`), and that of all channels
    together, which is the one that makes the alarm.
 """

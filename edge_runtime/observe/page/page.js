@@ -318,7 +318,13 @@ function driftTable(drift) {
   ));
   const heads = ["channel", "mounting and unit", "since it began"].map((name) => element("th", {scope: "col"}, name));
   const table = element("table", {class: "drift"}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows, ...past));
-  return [title, table, note(`The line is the bound: 100 % begins an alarm. ${beginning(drift)}`)];
+  return [title, table, note(`The line is the bound: 100 % begins an alarm. ${rivals(drift.channels)}${beginning(drift)}`)];
+}
+
+// One swapped axis makes other repairs plausible, too; the channels they name need not be wrong.
+function rivals(channels) {
+  const faults = new Set(channels.filter((one) => one.mounting >= 1).map((one) => one.fault));
+  return faults.size > 1 ? "Of several faults past it, the alarm names the one that explains most; the other channels may be right. " : "";
 }
 
 function beginning({past, looks, wanted}) {

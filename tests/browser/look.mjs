@@ -157,6 +157,7 @@ async function drifting_and_updating({running, url, folder}) {
   await please("swap the axes of mat 3");
   await page.locator("#trouble", {hasText: "mat 3: orientation changed"}).waitFor();
   for (const row of [0, 1]) await page.locator("#drift tbody tr").nth(row).locator("td:nth-child(2) .bad", {hasText: "over the bound: "}).waitFor();
+  await page.locator("#drift p", {hasText: "the alarm names the one that explains most"}).waitFor();
   const endings = [
     ["drop a good bundle", "exercise-watch/2 accepted"], ["drop a stranger's bundle", "watch-3.edge refused: "],
     ["go back", "exercise-watch/2 rolled back: an operator went back"],

@@ -4,10 +4,9 @@
    the runtime's own code.
 2. *train* (`edge_export.stages`): teachers on training groups, of which the smallest good one on validation groups is
    taken; a student on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
-3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine and evaluated on validation
-   groups; the recipe's limits decide.
-4. *surround* (`edge_export.surround`): calibration after quantisation, then the gate; fitted to answers about groups
-   not trained on: validation groups or, with folds, all of them.
+3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine, and evaluated on groups that it
+   was not trained on: validation groups or, with folds, all of them; the recipe's limits decide.
+4. *surround* (`edge_export.surround`): calibration after quantisation, then the gate; fitted to the same answers.
 5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
    these metrics.
 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, and its streaming form where the recipe names a
@@ -39,7 +38,7 @@ from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
 from edge_export.report import write_report
-from edge_export.selection.choice import choose_files
+from edge_export.selection.choice import choose_files, measure_files
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits, read_splits, with_validation
 from edge_export.stages import Models, make_models, refit_models
@@ -96,10 +95,13 @@ def build(
     if recipe.surround is not None:
         require_groups(len(splits.unseen(recipe).groups))
     models = make_models(recipe, splits, steps, say, teacher)
-    chosen = choose_files(recipe, models.candidates.sources(), splits.validation, steps, say)
+    sources = models.candidates.sources()
+    measured = measure_files(sources, splits.validation.x, steps)
+    running = [source.name for source in sources if source.name not in measured.failed]
+    unseen = answers_unseen(recipe, splits, models, running, steps, say)
+    chosen = choose_files(recipe, sources, measured, unseen.windows, unseen.given, say)
 
     device = chosen.device.name
-    unseen = answers_unseen(recipe, splits, models, device, steps, say)
     calibration, losses = choose_calibration(
         unseen.given[device], unseen.windows.y, unseen.fold, unseen.windows.group, balance=recipe.balance
     )

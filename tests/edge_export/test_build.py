@@ -367,6 +367,8 @@ def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_
     with open_bundle(tmp_path / "out" / "waves-any.edge") as bundle:
         assert (bundle.manifest.surround is not None) == bool({"over time", "all"} & report["ways"].keys())
     plain = orjson.loads((refitted / "report.json").read_bytes())
+    assert {each["groups"] for each in report["validation"].values()} == {4}, "files are chosen by all folds"
+    assert {each["groups"] for each in plain["validation"].values()} == {1}
     assert not plain["surround"]
     assert plain["gate"]["promise"]["forwarded_by_group"].keys() == {"p3"}
     assert plain["test"]["judged"]["onnx-fp32"]["windows"] == report["test"]["judged"]["onnx-fp32"]["windows"]

@@ -90,7 +90,7 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
     parts = [
         frame.axes(
             x_label="median time per window" if by == "latency" else "bytes on disk",
-            y_label=f"{metric}, validation groups",
+            y_label=f"{metric}, groups not seen",
             x_text=spoken,
             y_text=_tick_share(y),
         )

@@ -34,7 +34,7 @@ class Candidate:
         zlib_size: bytes compressed.
         timing: with one thread, as `edge_runtime.tuning.timing.Timing`; empty where it was not timed.
         threaded: with more threads, one each.
-        validation: score on validation groups, which the choice was made by.
+        validation: score on groups not trained on, which the choice was made by.
         drop: of that score against the reference.
         shipped: targets it ships for.
         lost: why not, by target.

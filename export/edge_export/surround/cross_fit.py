@@ -48,7 +48,7 @@ class OutOfFold:
 
 
 def answers_unseen(
-    recipe: Recipe, splits: Splits, models: Models, device: str, steps: StepCache, say: Say
+    recipe: Recipe, splits: Splits, models: Models, files: Sequence[str], steps: StepCache, say: Say
 ) -> OutOfFold:
     """Return answers to groups that the models have not seen: by folds where the recipe has some, else of validation.
 
@@ -56,18 +56,19 @@ def answers_unseen(
         recipe: how.
         splits: of the build.
         models: trained on training groups.
-        device: name of the file that ships.
+        files: names of the device's files that are asked.
         steps: keep what takes long.
         say: told which fold is trained.
     """
     if recipe.split.folds:
         whole, folds = splits.unseen(recipe), recipe.split.folds
-        return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=[device])
-    own = {source.name: source for source in models.candidates.sources()}[device]
+        return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=files)
     given = {
-        device: answers(own, splits.validation.x),
-        CLOUD: answers(models.cloud_at(1.0), splits.validation.contexts),
+        source.name: answers(source, splits.validation.x)
+        for source in models.candidates.sources()
+        if source.name in files
     }
+    given[CLOUD] = answers(models.cloud_at(1.0), splits.validation.contexts)
     _, fold = np.unique(splits.validation.group, return_inverse=True)
     return OutOfFold(windows=splits.validation, given=given, fold=fold)
 
@@ -109,7 +110,7 @@ def cross_fit(
         steps: keep what takes long.
         say: told which fold is trained.
         folds: how many, at most one for each group.
-        files: names of the device's files that are asked; those that `first` does not have are left out.
+        files: names of the device's files that are asked; one that a fold does not have is left out.
     """
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
     dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
@@ -160,6 +161,10 @@ def _joined(parts: Sequence[tuple[Windows, Mapping[str, Float32], int]]) -> OutO
             recording=recording[order],
             start=start[order],
         ),
-        given={name: np.concatenate([given[name] for _, given, _ in parts])[order] for name in parts[0][1]},
+        given={
+            name: np.concatenate([given[name] for _, given, _ in parts])[order]
+            for name in parts[0][1]
+            if all(name in given for _, given, _ in parts)
+        },
         fold=np.repeat([number for _, _, number in parts], [len(windows) for windows, _, _ in parts])[order],
     )

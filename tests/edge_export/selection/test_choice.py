@@ -12,8 +12,9 @@ from edge_export.data.dataset import Windows
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, parse
-from edge_export.selection.choice import Chosen, choose_files
+from edge_export.selection.choice import Chosen, choose_files, measure_files
 from edge_export.selection.limits import Choice
+from edge_export.selection.timing import answers
 from edge_export.step_cache import StepCache
 
 from edge_runtime.clock import SimulatedClock
@@ -48,7 +49,10 @@ def asked(n: int = 48) -> Windows:
 
 def chosen(folder: Path, said: list[str], which: Recipe | None = None) -> Chosen:
     steps = StepCache(folder, {}, said.append, SimulatedClock())
-    return choose_files(which or recipe(), SOURCES, asked(), steps, said.append)
+    windows = asked()
+    timed = measure_files(SOURCES, windows.x, steps)
+    given = {source.name: answers(source, windows.x) for source in SOURCES}
+    return choose_files(which or recipe(), SOURCES, timed, windows, given, said.append)
 
 
 @pytest.fixture(scope="module")

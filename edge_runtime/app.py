@@ -332,7 +332,7 @@ class App:
             if self.config.model.failover != "off":
                 self._watchdog = Watchdog(self._call_began, self.config.model.deadline_ms / 1e3, self._hung, self.clock)
             if self.updates is not None:  # before the sources, whose topics may overlap with those of updates
-                self.updates.open(self.loop, self.pipeline, self.brokers.clients)
+                self.updates.open(self.loop, self.pipeline, self.brokers.clients, self.cases)
             if self.governor is not None:
                 self.governor.open(self.loop)
             self.kept.open(

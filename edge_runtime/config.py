@@ -100,6 +100,15 @@ class AppConfig:
             raise ValueError(
                 "[update] needs trusted_keys under [model]: a new bundle runs only if a trusted key signed it"
             )
+        if (
+            self.update is not None
+            and self.update.prove == "better"
+            and (self.cases is None or self.cases.keep == "nothing")
+        ):
+            raise ValueError(
+                '[update] prove = "better" needs a table [cases] with a path: people label windows there, '
+                "with edge-runtime review or on the page"
+            )
         if self.update is not None and self.update.broker and self.update.broker not in self.broker:
             raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
         if self.durability == "reading":

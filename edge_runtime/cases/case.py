@@ -58,6 +58,20 @@ def contract_of(manifest: Manifest) -> Contract:
     return Contract(manifest.model, contract.rate_hz, channels, labels)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Two models that name different labels for one window."""
+
+    bundle: str
+    """SHA-256 of the file of the model on trial."""
+    against: str
+    """Name and version of the one that answers."""
+    old: str
+    """Label that the one that answers gives by this window alone."""
+    new: str
+    """Label that the one on trial gives."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One window that was kept.
@@ -66,11 +80,12 @@ class Case:
         id: of the window.
         start: stamp of its first sample, seconds.
         kept: wall clock, seconds.
-        why: ``hard``, ``audit``, ``suspect`` or ``random``.
+        why: ``hard``, ``audit``, ``suspect``, ``random`` or ``differ``.
         samples: (n, n_channels).
         device: the device's answer, as it was published.
         cloud: the cloud's correction; None while there is none.
         label: what a person said; empty until then.
+        rival: what a model on trial said in place of the one that answers; None where none was asked, or both agreed.
     """
 
     id: str
@@ -83,6 +98,7 @@ class Case:
     device: Mapping[str, Any]
     cloud: Mapping[str, Any] | None = None
     label: str = ""
+    rival: Rival | None = None
 
     @property
     def times(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -5,17 +5,18 @@
 2. At most `CasesConfig.max_per_minute` are kept in any minute; what is more is counted, as is what the disk refuses.
 3. A correction is noted beside its case.
 4. Nothing here makes an answer wait.
+5. Windows on which a model on trial differs are kept, too, whatever else they are (`CaseKeeper.differ`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
-from edge_runtime.cases.case import Case, contract_of
+from edge_runtime.cases.case import Case, Rival, contract_of
 from edge_runtime.cases.config import CasesConfig
 from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
@@ -119,14 +120,33 @@ class CaseKeeper:
         why = self._reason(answer)  # rule 1
         if not why:
             return
+        if self._room():
+            self._keep(window, why, asdict(answer))
+
+    def differ(self, window: Window, confidence: float, rival: Rival) -> None:
+        """Keep a window on which a model on trial names another label.
+
+        Args:
+            window: of which.
+            confidence: of the one that answers.
+            rival: what both say.
+        """
+        if self._room():
+            self._keep(window, "differ", {"model": rival.against, "label": rival.old, "confidence": confidence}, rival)
+
+    def _room(self) -> bool:
         now = self._clock.monotonic()
         if len(self._kept) == self._kept.maxlen and now - self._kept[0] < _MINUTE_S:  # rule 2
             self._metrics.counts["cases_passed_over_total"] += 1
-            return
+            return False
         self._kept.append(now)
+        return True
+
+    def _keep(self, window: Window, why: str, device: Mapping[str, Any], rival: Rival | None = None) -> None:
         contract = contract_of(self._manifest())
         samples = window.samples.reshape(len(window.samples), -1).copy()
-        self._put(Case(answer.id, answer.key, window.start, self._clock.wall(), why, contract, samples, asdict(answer)))
+        now = self._clock.wall()
+        self._put(Case(window.id, window.key, window.start, now, why, contract, samples, device, rival=rival))
 
     def _reason(self, answer: Prediction) -> str:
         config = self._config

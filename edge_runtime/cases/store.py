@@ -2,10 +2,15 @@
 
 Several processes may use it at a time: the application writes cases, its page and ``edge-runtime review`` write labels.
 What is erased is overwritten (SQLite's ``secure_delete``) and does not stay in the log beside the file.
+
+Windows on which two models differ are a sample: each is drawn by its id, a number as good as random; those with the
+lowest numbers stay, up to `MOST_DIFFERING` without a label, and are shown in that order. So whenever one looks, it is a
+random sample of all that have differed, however long ago, over restarts too (a bottom-k sketch: Cohen and Kaplan 2007).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import threading
@@ -17,7 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import orjson
 
-from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Contract
+from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Contract, Rival
 from edge_runtime.durable.outbox.path_checks import refuse_foreign
 from edge_runtime.errors import InputError, StoreError, StoreUnusable
 
@@ -27,6 +32,9 @@ _APPLICATION_ID: Final = 0x65_43_61_73
 _PAGE_BYTES: Final = 4096
 _BUSY_S: Final = 10.0
 _DAY_S: Final = 86_400.0
+MOST_DIFFERING: Final = 256
+"""Windows without a label that are kept since two models differ on them."""
+MOST_DRAWN: Final = 2**32 - 1
 _AT_ONCE: Final = 64
 """Cases that make room together."""
 _SCHEMA: Final = """
@@ -34,19 +42,30 @@ CREATE TABLE IF NOT EXISTS contract (id INTEGER PRIMARY KEY, document BLOB NOT N
 CREATE TABLE IF NOT EXISTS cases (
     place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, start REAL NOT NULL, kept REAL NOT NULL,
     why TEXT NOT NULL, contract INTEGER NOT NULL REFERENCES contract, samples BLOB NOT NULL, device BLOB NOT NULL,
-    cloud BLOB, label TEXT NOT NULL DEFAULT ''
+    cloud BLOB, label TEXT NOT NULL DEFAULT '', rival BLOB, draw INTEGER
 );
 CREATE INDEX IF NOT EXISTS by_key ON cases (key);
 CREATE INDEX IF NOT EXISTS by_label ON cases (label, place);
 """
 _ONE: Final = """
-SELECT cases.id, key, start, kept, why, document, samples, device, cloud, label
+SELECT cases.id, key, start, kept, why, document, samples, device, cloud, label, rival
 FROM cases JOIN contract ON contract.id = contract WHERE cases.id = ?
 """
 _SUMMARIES: Final = """
 SELECT id, key, start, why, label FROM cases
-WHERE (?1 = 'all' OR (label = '') = (?1 = 'open')) AND (?2 = '' OR key = ?2) ORDER BY place LIMIT ?3
+WHERE (?1 = 'all' OR (label = '') = (?1 = 'open')) AND (?2 = '' OR key = ?2)
+ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC, CASE ?1 WHEN 'open' THEN draw END, place LIMIT ?3
 """
+"""Those that two models differ on come first among the open ones, as drawn: an update waits for their labels."""
+_DRAWN_LATEST: Final = """
+DELETE FROM cases WHERE place IN
+    (SELECT place FROM cases WHERE why = 'differ' AND label = '' ORDER BY draw LIMIT -1 OFFSET ?)
+"""
+
+
+def drawn(id_: str) -> int:
+    """Draw a number by the id of a window, 0 to `MOST_DRAWN`, evenly."""
+    return int.from_bytes(hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
 
 
 class CaseStore:
@@ -89,6 +108,9 @@ class CaseStore:
         db.execute("PRAGMA secure_delete = ON")
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.executescript(_SCHEMA)
+        if "rival" not in {column for _, column, *_ in db.execute("PRAGMA table_info(cases)")}:
+            db.execute("ALTER TABLE cases ADD COLUMN rival BLOB")  # a file of a version before models were proved
+            db.execute("ALTER TABLE cases ADD COLUMN draw INTEGER")
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -119,7 +141,7 @@ class CaseStore:
         """Add cases, then the cloud's answers to such cases, by id; then make room.
 
         Args:
-            cases: a case that is there already stays as it is.
+            cases: a case that is there already stays as it is, but for a rival that it did not have.
             corrections: id and JSON; of a window that was not kept, nothing is noted.
             now: wall clock, seconds.
 
@@ -130,6 +152,7 @@ class CaseStore:
             for case in cases:
                 self._add(db, case)
             db.executemany("UPDATE cases SET cloud = ? WHERE id = ?", [(data, id_) for id_, data in corrections])
+            db.execute(_DRAWN_LATEST, (MOST_DIFFERING,))
             db.execute("DELETE FROM cases WHERE kept < ?", (now - self._max_days * _DAY_S,))
             while (
                 self._used(db) > self._max_bytes - self._max_bytes // 16
@@ -147,10 +170,15 @@ class CaseStore:
         db.execute("INSERT OR IGNORE INTO contract (document) VALUES (?)", (document,))
         samples = np.ascontiguousarray(case.samples, "<f4").tobytes()
         db.execute(
-            "INSERT OR IGNORE INTO cases (id, key, start, kept, why, contract, samples, device) "
-            "VALUES (?, ?, ?, ?, ?, (SELECT id FROM contract WHERE document = ?), ?, ?)",
-            (case.id, case.key, case.start, case.kept, case.why, document, samples, orjson.dumps(case.device)),
-        )
+            "INSERT INTO cases (id, key, start, kept, why, contract, samples, device, rival, draw) "
+            "VALUES (?, ?, ?, ?, ?, (SELECT id FROM contract WHERE document = ?), ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET "
+            "rival = coalesce(excluded.rival, rival), draw = coalesce(excluded.draw, draw)",
+            (
+                case.id, case.key, case.start, case.kept, case.why, document, samples, orjson.dumps(case.device),
+                case.rival and orjson.dumps(case.rival), case.rival and drawn(case.id),
+            ),
+        )  # fmt: skip
 
     @staticmethod
     def _used(db: sqlite3.Connection) -> int:
@@ -242,15 +270,41 @@ class CaseStore:
             except InputError:
                 continue  # it was erased meanwhile
 
+    def rivals(self, bundle: str) -> list[tuple[Rival, str]]:
+        """Give the windows on which a model on trial differs, each with what a person said of it; empty until then.
+
+        Args:
+            bundle: SHA-256 of its file.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        rows = self._rows("SELECT rival, label FROM cases WHERE rival IS NOT NULL ORDER BY place")
+        found = [(Rival(**orjson.loads(rival)), label) for rival, label in rows]
+        return [(rival, label) for rival, label in found if rival.bundle == bundle]
+
+    def last_draw(self) -> int:
+        """Return the draw of the last window that is kept since two models differ; later ones would not stay.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        found = self._rows(
+            "SELECT draw FROM cases WHERE why = 'differ' AND label = '' ORDER BY draw LIMIT 1 OFFSET ?",
+            MOST_DIFFERING - 1,
+        )
+        return int(found[0][0]) if found else MOST_DRAWN
+
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
         with self._lock, self._named_errors():
             return self._db.execute(statement, parameters).fetchall()
 
 
 def _case(row: Iterable[Any]) -> Case:
-    id_, key, start, kept, why, document, samples, device, cloud, label = row
+    id_, key, start, kept, why, document, samples, device, cloud, label, rival = row
     contract = Contract.from_json(document)
     values = np.frombuffer(samples, "<f4").reshape(-1, len(contract.channels))
     return Case(
-        id_, key, start, kept, why, contract, values, orjson.loads(device), cloud and orjson.loads(cloud), label
-    )
+        id_, key, start, kept, why, contract, values, orjson.loads(device), cloud and orjson.loads(cloud), label,
+        rival and Rival(**orjson.loads(rival)),
+    )  # fmt: skip

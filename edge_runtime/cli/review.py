@@ -21,6 +21,13 @@ _ACTIONS: Final = {
     "erase": "erase the cases of a key, or all of them",
 }
 _EXAMPLE: Final = {"list": "", "label": "", "export": " --out reviewed.csv", "erase": " --key kitchen"}
+_WHY: Final = {
+    "hard": "the device was unsure",
+    "audit": "the cloud checks some trusted answers",
+    "suspect": "its readings are suspect",
+    "random": "drawn at random",
+    "differ": "a new model says something else",
+}
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 60
 
@@ -113,7 +120,7 @@ def _asked(case: Case) -> str | None:
 
 def _drawn(case: Case) -> str:
     """Draw a window: a line for each channel. What the device and the cloud said is not shown: it would lead."""
-    lines = [f"\n{_clean(case.key)}, {len(case.samples) / case.contract.rate_hz:.3g} s, kept since {case.why}"]
+    lines = [f"\n{_clean(case.key)}, {len(case.samples) / case.contract.rate_hz:.3g} s, kept: {_WHY[case.why]}"]
     width = max(len(channel.name) for channel in case.contract.channels)
     for channel, values in zip(case.contract.channels, case.samples.T.tolist(), strict=True):
         low, high = min(values), max(values)

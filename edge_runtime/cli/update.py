@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
     store = UpdateStore(config.update.folder, read_only=True)
     if options.action == "status":
         _show(store.state, as_json=options.json)
+        if config.update.prove == "better" and not options.json:
+            _show_proof(store.state, config, config.update)
         return 0
     _post(store, config, config.update, options)
     return 0
@@ -86,6 +88,22 @@ def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: 
         print(orjson.dumps({"asked": options.action, "within_s": update.poll_s}).decode())
     else:
         print(f"asked for: {options.action}. A running application does it within {update.poll_s:g} s.")
+
+
+def _show_proof(state: State, config: AppConfig, update: UpdateConfig) -> None:
+    """Say how the proof of a candidate, or of what runs, stands by the labels of the cases."""
+    from edge_runtime.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
+    from edge_runtime.update.proof import standing_of  # noqa: PLC0415
+
+    cases, tried = config.cases, state.candidate or state.running
+    if cases is None or tried is None or not cases.path.exists():
+        return
+    store = CaseStore(cases.path, cases.max_bytes, cases.max_days)
+    try:
+        found = standing_of(store, tried.sha256)
+    finally:
+        store.close()
+    print(f"proof      {tried.model}: {found.said(update.prove_labels)} (edge-runtime review label)")
 
 
 def _show(state: State, *, as_json: bool) -> None:

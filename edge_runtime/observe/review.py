@@ -52,7 +52,7 @@ class Review:
         return {"cases": store.summaries(state, most, parameters.get("key", "")), "counts": store.counts()}
 
     def one(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe a case, ``?id=``, and with ``&answers=1`` what device and cloud said."""
+        """Describe a case, ``?id=``, and with ``&answers=1`` what device, cloud and a model on trial said."""
         case = self._case(parameters.get("id", ""))
         found: dict[str, Any] = {
             "id": case.id,
@@ -65,7 +65,7 @@ class Review:
             "window": drawn_samples(case.samples, case.contract.rate_hz, case.contract.channels),
         }
         if parameters.get("answers"):
-            found |= {"device": case.device, "cloud": case.cloud}
+            found |= {"device": case.device, "cloud": case.cloud, "rival": case.rival and case.rival.new}
         return found
 
     def label(self, asked: Mapping[str, Any]) -> dict[str, Any]:

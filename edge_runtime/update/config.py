@@ -11,6 +11,7 @@ from edge_runtime.event_rule import EventRule
 from edge_runtime.model.config import ModelConfig
 from edge_runtime.mqtt.topics import validate_topic_name
 from edge_runtime.mqtt.wire import MalformedPacket
+from edge_runtime.update.prove import FEWEST
 from edge_runtime.windowing.config import WindowConfig
 
 
@@ -63,8 +64,15 @@ class UpdateConfig:
     """Length of the trial: the new model has taken over, the old one is kept beside it."""
     trial_windows: int = 200
     """Windows that the trial must compare besides."""
+    prove: Literal["same", "better"] = "same"
+    """``same``: a new model stays if it mostly agrees with the old one. ``better``: if labels of windows on which the
+    two differ say that it is the better one; people label them with ``edge-runtime review``, or on the page."""
+    prove_labels: int = 60
+    """Labels that a proof may ask for."""
+    prove_s: float = 14 * 86_400.0
+    """Time until a new model that is not proved is held back."""
     min_agreement: float = 0.9
-    """Share of compared windows on which both models give the same answer."""
+    """Share of compared windows on which both models give the same answer; not asked for by ``prove = "better"``."""
     max_slowdown: float = 3.0
     """Largest ratio of its time to the old one's, for the same windows (median)."""
     max_errors: int = 0
@@ -97,13 +105,17 @@ class UpdateConfig:
         self._check_ranges()
 
     def _check_ranges(self) -> None:
+        if self.prove == "better" and not (self.shadow_s or self.shadow_windows):
+            raise ValueError('prove = "better" needs a shadow run: set shadow_s or shadow_windows')
+        if self.prove_labels < FEWEST:
+            raise ValueError(f"prove_labels must be at least {FEWEST}: fewer labels cannot prove anything")
         for name in ("max_bytes", "key_threshold", "max_failed_starts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         for name in ("shadow_s", "shadow_windows", "trial_s", "trial_windows", "max_errors"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
-        for name in ("poll_s", "timeout_s", "stall_s", "max_slowdown"):
+        for name in ("poll_s", "timeout_s", "stall_s", "max_slowdown", "prove_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
         if not 0 <= self.min_agreement <= 1:

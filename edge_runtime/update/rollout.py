@@ -12,26 +12,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
-from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
-from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Model, Predictor
-from edge_runtime.pipeline import Pipeline
-from edge_runtime.system.barrier import Scheduler
 from edge_runtime.update import acceptance as rules_of
 from edge_runtime.update import check
 from edge_runtime.update import state as states
 from edge_runtime.update.acceptance import Elapsed, Rules
-from edge_runtime.update.boot import ModelHost, Served, Starter
-from edge_runtime.update.config import UpdateConfig
-from edge_runtime.update.job import Jobs
+from edge_runtime.update.boot import Served
+from edge_runtime.update.context import RolloutContext, Run
 from edge_runtime.update.shadow import Alone, Pair
 from edge_runtime.update.state import Installed, Phase, State
-from edge_runtime.update.update_store import UpdateStore
-from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import windower_of
 
 log = logging.getLogger(__name__)
@@ -42,44 +34,6 @@ SAVE_AGAIN_S = 30.0
 """Time until a state that could not be written is written again; meanwhile the stream goes on."""
 
 Stage = Literal["idle", "checking", "loading", "shadow", "swapping", "trial", "settling"]
-
-
-@dataclass(slots=True)
-class Run:
-    """A shadow run or a trial under way."""
-
-    candidate: Installed
-    new: Served
-    pair: Pair | Alone
-    rules: Rules
-    began: float
-    answers: int
-    """Number of answers when the last one was seen."""
-    readings: int
-    """Number of readings at that time."""
-    answered_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutContext:
-    """Everything that a rollout works on and with."""
-
-    config: UpdateConfig
-    window: WindowConfig
-    threshold: float | None
-    """Of the configuration's gate."""
-    store: UpdateStore
-    starter: Starter
-    host: ModelHost
-    metrics: Metrics
-    clock: Clock
-    loop: Scheduler
-    jobs: Jobs
-    pipeline: Pipeline
-    publish_status: Callable[[], None]
-    """Called when something changed that the status shows."""
-    on_idle: Callable[[], None]
-    """Called when it is idle again: the next bundle may come."""
 
 
 class Rollout:
@@ -105,6 +59,7 @@ class Rollout:
         self._pipeline = context.pipeline
         self._publish_status = context.publish_status
         self._on_idle = context.on_idle
+        self.proof = context.proof
         self.stage: Stage = "idle"
         self.served = served
         self.on_trial = on_trial
@@ -134,6 +89,8 @@ class Rollout:
         if candidate is None:
             return
         if self.on_trial is not None:
+            if self.proof is not None:
+                self.proof.resume(self._store.state, self.on_trial.model.manifest.output.labels)
             self._attend()
             self._begin_trial(self.on_trial, candidate, resumed=True)
         elif self._store.state.phase == "shadow":
@@ -178,6 +135,12 @@ class Rollout:
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
+        if self.proof is not None and old is not None:
+            if (why := self.proof.impossible(old.model.manifest, new.model.manifest)) is not None:
+                new.close()
+                self.hold_back(why)
+                return
+            self.proof.follow(candidate.sha256, old.model.manifest.model, old.model.manifest.output.labels)
         if (
             old is None
             or check.difference(old.model.manifest, new.model.manifest)
@@ -194,6 +157,7 @@ class Rollout:
         return Pair(
             old.predictor, new.tried, agree=new.model.task().agree, new_leads=new_leads,
             clock=self._clock, share=self._config.compare_share,
+            differ=None if self.proof is None else self.proof.differ,
         )  # fmt: skip
 
     def _begin(
@@ -203,7 +167,8 @@ class Rollout:
         counts, now = self._metrics.counts, self._clock.monotonic()
         config, contract = self._config, new.model.manifest.input
         rules = Rules(
-            seconds=seconds, windows=windows, comparable=isinstance(pair, Pair), min_agreement=config.min_agreement,
+            seconds=seconds, windows=windows, comparable=isinstance(pair, Pair),
+            min_agreement=0.0 if self.proof is not None else config.min_agreement,
             max_slowdown=config.max_slowdown, max_errors=config.max_errors,
             stall_s=config.stall_s + 3 * contract.window / contract.rate_hz,
         )  # fmt: skip
@@ -223,9 +188,11 @@ class Rollout:
         elapsed = Elapsed(seconds=now - run.began, silent_s=now - run.answered_at)
         tally = run.pair.tally
         why = rules_of.fault(run.rules, tally, elapsed)
+        if why is None and self.proof is not None:
+            why = self.proof.fault(self._store.state)
         if why is not None:
             self.fail(why)
-        elif rules_of.passed(run.rules, tally, elapsed):
+        elif rules_of.passed(run.rules, tally, elapsed) and self._may_go_on(run):
             log.info(
                 "update: passed a run: stage=%s model=%s windows=%d agreement=%.4f slowdown=%.2f",
                 self.stage, run.candidate.model, tally.answered, tally.agreement, tally.slowdown,
@@ -239,13 +206,24 @@ class Rollout:
         else:
             self._look_later(run)
 
+    def _may_go_on(self, run: Run) -> bool:
+        """Return whether labels prove a candidate, where they have to, and there is an old model to compare it with."""
+        return self.proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or self.proof.accepted
+
+    def look_back(self) -> None:
+        """Go back from what was accepted, where labels that came after its proof speak against it."""
+        why = None if self.proof is None or self.stage != "idle" else self.proof.reversal(self._store.state)
+        if why is not None:
+            self.go_back(lambda now: states.withdrawn(now, why))
+
     # -- swap, trial, and either end of it ---------------------------------------------------------------------------
 
     def _swap(self, new: Served, candidate: Installed) -> None:
         """Swap first on disk, then in the stream: a process killed in between starts the candidate, and counts it."""
         self.stage = "swapping"
+        proved = None if self.proof is None else self.proof.proved
         self.save(
-            lambda now: states.tried(now, candidate, "trial"),
+            lambda now: states.tried(now, candidate, "trial", proved),
             lambda _: self._begin_trial(new, candidate, resumed=False),
         )
 

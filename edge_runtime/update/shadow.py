@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from edge_runtime.model.failover import FallbackChain
 
 Agree = Callable[[Float32, Float32], Sequence[bool]]
+Differ = Callable[[Window, Float32, Float32], None]
+"""Told of a window on which two models do not agree, with the row of the old one and that of the new one."""
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
@@ -136,12 +138,21 @@ class Pair:
         leads: which of the two answers.
         clock: measures both.
         share: of the thread's time that comparing may take.
+        differ: told of each window on which they do not agree.
 
     While the new one leads, the old one stands in where it fails: no window is lost to a bad update.
     """
 
     def __init__(
-        self, old: Predictor, new: Predictor, *, agree: Agree, new_leads: bool, clock: Clock, share: float
+        self,
+        old: Predictor,
+        new: Predictor,
+        *,
+        agree: Agree,
+        new_leads: bool,
+        clock: Clock,
+        share: float,
+        differ: Differ | None = None,
     ) -> None:
         self._old = old
         self._new = new
@@ -151,6 +162,7 @@ class Pair:
         self._pause = (1 - share) / share
         self._free_at = 0.0
         self._agree = agree
+        self._differ = differ
         self._all = old.states is not None or new.states is not None  # rule 2
         self._waiting: deque[_Asked] = deque()
         self._answering = self._lead
@@ -258,18 +270,27 @@ class Pair:
         old_s, new_s = (took_s, asked.took_s) if self._new_leads else (asked.took_s, took_s)
         if old_s > 0:
             self.tally.timed(new_s / old_s)
-        given, found = _both(asked, answers) if self._all else (asked.rows, answers.rows)
-        self.tally.compared += len(given)
-        self.tally.agreed += sum(self._agree(given, found)) if len(given) else 0
+        windows, given, found = _both(asked, answers) if self._all else (asked.windows, asked.rows, answers.rows)
+        if windows:
+            self._compare(windows, *((found, given) if self._new_leads else (given, found)))
         return took_s
 
+    def _compare(self, windows: Sequence[Window], old: Float32, new: Float32) -> None:
+        same = self._agree(old, new)
+        self.tally.compared += len(windows)
+        self.tally.agreed += sum(same)
+        if self._differ is not None:
+            for window, ours, theirs, agreed in zip(windows, old, new, same, strict=True):
+                if not agreed:
+                    self._differ(window, ours, theirs)
 
-def _both(asked: _Asked, answers: Answers) -> tuple[Float32, Float32]:
-    """Return the answers to windows that both models have answered (rule 4)."""
+
+def _both(asked: _Asked, answers: Answers) -> tuple[list[Window], Float32, Float32]:
+    """Return windows that both models have answered, and the answers to them (rule 4)."""
     places = {window.id: place for place, window in enumerate(answers.windows)}
     both = [(place, places[window.id]) for place, window in enumerate(asked.answered) if window.id in places]
     ours, theirs = [one for one, _ in both], [other for _, other in both]
-    return asked.rows[ours], answers.rows[theirs]
+    return [asked.answered[one] for one in ours], asked.rows[ours], answers.rows[theirs]
 
 
 class Alone:

@@ -19,6 +19,7 @@ import orjson
 
 from edge_runtime import schema
 from edge_runtime.errors import StoreCorrupt
+from edge_runtime.update.prove import Labels
 
 Phase = Literal["idle", "shadow", "trial"]
 Result = Literal["accepted", "rolled back", "refused"]
@@ -80,6 +81,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """A change that labels proved to be better; later labels may still reverse it."""
+
+    sha256: str
+    """Of the new bundle's file."""
+    against: str
+    """Name and version of the model that answered before."""
+    labels: Labels
+    """Those that proved it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All of it."""
 
@@ -109,6 +122,10 @@ class State:
     """Topic filters that chunks were asked for with; the session may still have them after a crash."""
     history: tuple[Outcome, ...] = ()
     """Outcomes of the last updates, the oldest first."""
+    since_s: float = 0.0
+    """When the candidate's phase began, seconds since 1970; 0 until it is written, as in `Outcome`."""
+    proved: Proved | None = None
+    """Of the last candidate that labels proved to be better."""
 
     def held_back(self, name: str, version: int) -> HeldBack | None:
         """Return whether this version is held back, and why."""
@@ -119,12 +136,20 @@ class State:
         return [asdict(one) for one in reversed(self.history)]
 
 
-def tried(state: State, candidate: Installed, phase: Phase) -> State:
-    """Move the candidate into a phase; being loaded for it is its first start."""
+def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | None = None) -> State:
+    """Move the candidate into a phase; being loaded for it is its first start.
+
+    Args:
+        state: so far.
+        candidate: what is tried.
+        phase: how.
+        proved: by which labels, where there were any; of an earlier candidate they are kept.
+    """
     highest = {**state.highest, candidate.name: max(candidate.version, state.highest.get(candidate.name, 0))}
     return replace(
-        state, phase=phase, candidate=candidate, starts=1, highest=highest, last=f"{candidate.model}: {phase}"
-    )
+        state, phase=phase, candidate=candidate, starts=1, highest=highest, since_s=0.0,
+        proved=proved or state.proved, last=f"{candidate.model}: {phase}",
+    )  # fmt: skip
 
 
 def started_again(state: State) -> State:
@@ -166,17 +191,17 @@ def rolled_back(state: State, reason: str) -> State:
     )  # fmt: skip
 
 
-def withdrawn(state: State) -> State:
-    """Go back for an operator: from a candidate, or from what runs to what ran before it. It is held back."""
+def withdrawn(state: State, reason: str = BY_OPERATOR) -> State:
+    """Go back: from a candidate, or from what runs to what ran before it. It is held back."""
     if state.candidate is not None:
-        return rolled_back(state, BY_OPERATOR)
+        return rolled_back(state, reason)
     if state.running is None:
         return replace(state, last="there is nothing to go back to: the configured bundle runs")
-    gone = HeldBack(name=state.running.name, version=state.running.version, reason=BY_OPERATOR)
+    gone = HeldBack(name=state.running.name, version=state.running.version, reason=reason)
     return replace(
         state, running=state.previous, previous=None, held=(*state.held, gone)[-_KEPT:],
-        last=f"{gone.name}/{gone.version} is held back: {BY_OPERATOR}",
-        history=_after(state, state.running, "rolled back", BY_OPERATOR),
+        last=f"{gone.name}/{gone.version} is held back: {reason}",
+        history=_after(state, state.running, "rolled back", reason),
     )  # fmt: skip
 
 
@@ -198,10 +223,12 @@ def _kept(state: State, outcome: Outcome) -> tuple[Outcome, ...]:
 
 
 def stamped(state: State, wall_s: float) -> State:
-    """Give what has just ended its time: that of the clock, or the latest that was seen."""
+    """Give what has just begun or ended its time: that of the clock, or the latest that was seen."""
+    at_s = round(max(wall_s, state.seen_s), 1)
+    if state.candidate is not None and not state.since_s:
+        state = replace(state, since_s=at_s)
     if not state.history or state.history[-1].at_s:
         return state
-    at_s = round(max(wall_s, state.seen_s), 1)
     return replace(state, history=(*state.history[:-1], replace(state.history[-1], at_s=at_s)))
 
 

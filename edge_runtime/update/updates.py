@@ -26,21 +26,24 @@ from edge_runtime.pipeline import Pipeline
 from edge_runtime.system import durable_file
 from edge_runtime.system.barrier import Barrier, GuardedLoop, Scheduler
 from edge_runtime.system.loop import Loop
-from edge_runtime.update import check, freshness, inbox
+from edge_runtime.update import check, freshness, inbox, status
 from edge_runtime.update import state as states
 from edge_runtime.update.acquisition import Acquisition, Arrived
 from edge_runtime.update.boot import ModelHost, Served, Started, Starter
+from edge_runtime.update.context import RolloutContext
 from edge_runtime.update.freshness import FloorClock
 from edge_runtime.update.job import Jobs, Line
 from edge_runtime.update.keys import KeyChain
-from edge_runtime.update.rollout import Rollout, RolloutContext
+from edge_runtime.update.rollout import Rollout
 from edge_runtime.update.state import Installed, State
 from edge_runtime.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
+    from edge_runtime.cases.keeper import CaseKeeper
     from edge_runtime.model.failover import FallbackChain
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.update.config import Setting, UpdateConfig
+    from edge_runtime.update.proof import Proof
 
 log = logging.getLogger(__name__)
 
@@ -120,13 +123,20 @@ class Updates:
         """Take over a model that the caller loaded; in place of `start`."""
         self._started = Started(served=Served(model, fallback_chain))
 
-    def open(self, loop: Loop, pipeline: Pipeline, broker_clients: dict[str, BrokerClient]) -> None:
+    def open(
+        self,
+        loop: Loop,
+        pipeline: Pipeline,
+        broker_clients: dict[str, BrokerClient],
+        cases: CaseKeeper | None = None,
+    ) -> None:
         """Listen for news, and go on where the last process stopped; before the sources are opened.
 
         Args:
             loop: of the application.
             pipeline: answers with what `start` gave.
             broker_clients: brokers by name.
+            cases: keeps windows that people label; needed with ``prove = "better"``.
         """
         guarded = self._loop = GuardedLoop(loop, self._barrier)
         self._broker_client = broker_clients.get(self._config.broker)
@@ -143,12 +153,22 @@ class Updates:
             config=self._config, window=self._setting.window, threshold=self._setting.threshold, store=self.store,
             starter=self._starter, host=self._host, metrics=self._metrics, clock=self._clock, loop=guarded,
             jobs=self._jobs, pipeline=pipeline, publish_status=self.publish_status, on_idle=self._acquisition.consider,
+            proof=self._proof(cases),
         )  # fmt: skip
         self.rollout = Rollout(context, self._started.served, self._started.on_trial)
         self.store.tidy()
         self.rollout.resume()
         guarded.call_later(self._config.poll_s, self._poll)
         self.publish_status()
+
+    def _proof(self, cases: CaseKeeper | None) -> Proof | None:
+        if self._config.prove == "same":
+            return None
+        from edge_runtime.update.proof import Proof  # noqa: PLC0415 - SQLite, only where models are proved
+
+        assert cases is not None, "AppConfig asks for [cases]"
+        assert self._jobs is not None
+        return Proof(self._config, cases, self._jobs, self._clock)
 
     def after_iteration(self) -> None:
         """Compare two models, where that is due; at the end of each iteration, after the answers have left."""
@@ -303,32 +323,7 @@ class Updates:
 
     def status(self) -> dict[str, Any]:
         """Build the status that the topic shows, as plain values."""
-        state = self.store.state
-        status: dict[str, Any] = {
-            "device": self._config.identity,
-            "state": self._rollout.stage,
-            "running": self._rollout.answering.model,
-            "candidate": state.candidate.model if state.candidate is not None else None,
-            "held_back": [f"{one.name}/{one.version}" for one in state.held],
-            "on_hold": state.on_hold,
-            "keys_version": self._keys.current.version,
-            "last": state.last,
-        }
-        if (ready := self._acquisition.ready) is not None:
-            status["ready"] = ready.what
-            status["state"] = "ready" if status["state"] == "idle" else status["state"]
-        if self._acquisition.note:
-            status["note"] = self._acquisition.note
-        if (progress := self._acquisition.progress) is not None:
-            model, have, size = progress
-            status |= {"state": "fetching", "candidate": model, "bytes": have, "size": size}
-        if (run := self._rollout.run) is not None:
-            tally = run.pair.tally
-            status |= {
-                "answered": tally.answered, "compared": tally.compared, "agreement": round(tally.agreement, 4),
-                "slowdown": round(tally.slowdown, 2), "errors": tally.errors, "skipped": tally.skipped,
-            }  # fmt: skip
-        return status
+        return status.of(self._config, self.store.state, self._rollout, self._acquisition, self._keys.current.version)
 
     # -- keys and requests -------------------------------------------------------------------------------------------
 
@@ -360,6 +355,7 @@ class Updates:
         self._loop.call_later(self._config.poll_s, self._poll)
         if self._clock.ahead and self._jobs is not None:
             self._jobs.run(self._clock.note, lambda _: None, _time_not_noted)
+        self._rollout.look_back()
         for path, request in inbox.requests(self.store):
             self._obey(path, request)
         if not self._obeying:

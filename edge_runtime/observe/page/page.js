@@ -460,9 +460,15 @@ function showHistory(outcomes) {
   )));
 }
 
+function proofSays(proof) {
+  const {labels, of, waiting} = proof;
+  return `${labels} of ${of} labels: ${proof.for} for it, ${proof.against} against, ${proof.neither} neither; ${waiting} wait under Review`;
+}
+
 function updateFacts(update) {
   const facts = [["Updates", update.candidate ? `${update.state}: ${update.candidate}` : update.state]];
   if (update.compared) facts.push(["Compared", `${update.compared} answers, ${percent(update.agreement)} the same`]);
+  if (update.proof) facts.push(["Proof", proofSays(update.proof)]);
   if (update.last) facts.push(["Last step", update.last]);
   if (update.held_back && update.held_back.length) facts.push(["Held back", update.held_back.join(", ")]);
   if (update.note) facts.push(["Note", update.note]);

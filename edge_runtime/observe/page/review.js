@@ -118,9 +118,10 @@ function keyOf(one, at) {
 }
 
 function answersOf(one) {
-  const reasons = {hard: "the device was unsure", audit: "the cloud checks some trusted answers", suspect: "its readings are suspect", random: "drawn at random"};
+  const reasons = {hard: "the device was unsure", audit: "the cloud checks some trusted answers", suspect: "its readings are suspect", random: "drawn at random", differ: "a new model says something else"};
   const lines = [`The device said ${one.device.label || "(none)"}, ${percent(one.device.confidence)}.`];
   lines.push(one.cloud ? `The cloud said ${one.cloud.label}, ${percent(one.cloud.confidence)}.` : "The cloud has not said anything.");
+  if (one.rival) lines.push(`The model on trial said ${one.rival}.`);
   lines.push(`Kept because ${reasons[one.why] || one.why}.`);
   return lines.map((text) => element("p", {}, text));
 }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edge_runtime.cases.case import NONE_OF_THESE, SKIP
+from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Rival
 from edge_runtime.cases.export import export
-from edge_runtime.cases.store import CaseStore
+from edge_runtime.cases.store import MOST_DIFFERING, MOST_DRAWN, CaseStore, drawn
 from edge_runtime.errors import ConfigError, InputError, StoreError, StoreUnusable
 from tests.edge_runtime.cases.kept import CONTRACT, case
 
@@ -38,6 +41,46 @@ def test_a_case_that_is_kept_again_keeps_its_label(store: CaseStore) -> None:
     store.write([case(1)], [], 0.0)
     assert store.one("a@1").label == "walk"
     assert store.counts()["labelled"] == 1
+
+
+def test_a_rival_is_noted_beside_a_case_whichever_of_the_two_comes_first(store: CaseStore) -> None:
+    rival = Rival(bundle="f" * 64, against="watch/1", old="sit", new="walk")
+    differing = [replace(case(at), why="differ", rival=rival) for at in (1, 2)]
+    store.write([case(1), differing[0], differing[1], case(2), case(3)], [], 0.0)
+    assert [store.one(f"a@{at}").rival for at in (1, 2, 3)] == [rival, rival, None]
+    store.label("a@2", "walk")
+    assert store.rivals("f" * 64) == [(rival, ""), (rival, "walk")]
+    assert store.rivals("e" * 64) == []
+    store.write([case(0)], [], 0.0)
+    assert [one["id"] for one in store.summaries("open", 9)] == ["a@1", "a@3", "a@0"], "a proof waits for the first"
+
+
+def test_windows_on_which_two_models_differ_are_a_random_sample_of_all_of_them(tmp_path: Path) -> None:
+    store = CaseStore(tmp_path / "cases.db", 64 * MIB, 30.0)
+    rival = Rival(bundle="f" * 64, against="watch/1", old="sit", new="walk")
+    ids = [f"a@{at}" for at in range(3000)]
+    assert store.last_draw() == MOST_DRAWN
+    for begin in range(0, 3000, 300):
+        store.write(
+            [replace(case(at, samples=2), why="differ", rival=rival) for at in range(begin, begin + 300)], [], 0.0
+        )
+    store.write([case(5000)], [], 0.0)
+    kept = [one["id"] for one in store.summaries("open", 1000)]
+    assert kept == [*sorted(ids, key=drawn)[:MOST_DIFFERING], "a@5000"]
+    assert store.last_draw() == drawn(kept[-2])
+    early = sum(int(id_[2:]) < 1500 for id_ in kept[:-1])
+    assert 0.35 < early / MOST_DIFFERING < 0.65, "as many of the first half as of the second"
+
+
+def test_a_file_of_a_version_before_proofs_is_taken_over(tmp_path: Path, store: CaseStore) -> None:
+    store.write([case(1)], [], 0.0)
+    store.close()
+    with closing(sqlite3.connect(store.path)) as db:
+        db.execute("ALTER TABLE cases DROP COLUMN rival")
+        db.execute("ALTER TABLE cases DROP COLUMN draw")
+    again = CaseStore(store.path, 4 * MIB, 30.0)
+    assert again.one("a@1").rival is None
+    assert again.rivals("f" * 64) == []
 
 
 def test_labels_are_the_bundle_s_or_say_that_there_is_none(store: CaseStore) -> None:

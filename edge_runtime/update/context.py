@@ -1,0 +1,63 @@
+"""What a rollout works on and with, and a run of it under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edge_runtime.clock import Clock
+from edge_runtime.metrics import Metrics
+from edge_runtime.pipeline import Pipeline
+from edge_runtime.system.barrier import Scheduler
+from edge_runtime.update.acceptance import Rules
+from edge_runtime.update.boot import ModelHost, Served, Starter
+from edge_runtime.update.config import UpdateConfig
+from edge_runtime.update.job import Jobs
+from edge_runtime.update.shadow import Alone, Pair
+from edge_runtime.update.state import Installed
+from edge_runtime.update.update_store import UpdateStore
+from edge_runtime.windowing.config import WindowConfig
+
+if TYPE_CHECKING:
+    from edge_runtime.update.proof import Proof
+
+
+@dataclass(slots=True)
+class Run:
+    """A shadow run or a trial under way."""
+
+    candidate: Installed
+    new: Served
+    pair: Pair | Alone
+    rules: Rules
+    began: float
+    answers: int
+    """Number of answers when the last one was seen."""
+    readings: int
+    """Number of readings at that time."""
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutContext:
+    """Everything that a rollout works on and with."""
+
+    config: UpdateConfig
+    window: WindowConfig
+    threshold: float | None
+    """Of the configuration's gate."""
+    store: UpdateStore
+    starter: Starter
+    host: ModelHost
+    metrics: Metrics
+    clock: Clock
+    loop: Scheduler
+    jobs: Jobs
+    pipeline: Pipeline
+    publish_status: Callable[[], None]
+    """Called when something changed that the status shows."""
+    on_idle: Callable[[], None]
+    """Called when it is idle again: the next bundle may come."""
+    proof: Proof | None = None
+    """With ``prove = "better"``."""

@@ -1,0 +1,187 @@
+"""Proof under way: keeps windows on which a candidate and the old model differ, and reads what people say of them.
+
+1. What is compared is what the two networks say of one window, as the shadow run asks them.
+2. A person does one thing for a while, so windows that follow one another tell the same. Those kept are a random sample
+   of all windows on which the two have differed since the run began, and people are asked in random order
+   (`edge_runtime.cases.store`). Labels of the first minutes say nothing of a day: let the shadow run last one.
+3. Labels are counted in the file of the cases, where a person put them at the terminal or on the page; what a broker
+   delivers never comes that far. So a proof goes on after a restart, and an erased case counts no more.
+4. A label counts for the model that gave it; a window that a person skipped counts not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from edge_runtime.cases.case import SKIP, Rival
+from edge_runtime.cases.keeper import CaseKeeper
+from edge_runtime.cases.store import MOST_DRAWN, CaseStore, drawn
+from edge_runtime.clock import Clock
+from edge_runtime.manifest import Manifest
+from edge_runtime.manifest.outputs import OutputContract
+from edge_runtime.types import Float32
+from edge_runtime.update import check
+from edge_runtime.update.config import UpdateConfig
+from edge_runtime.update.job import Jobs
+from edge_runtime.update.prove import Labels, reversed_by, verdict
+from edge_runtime.update.state import Proved, State
+from edge_runtime.windowing.window import Window
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What people said so far."""
+
+    labels: Labels = Labels()  # noqa: RUF009 - frozen
+    waiting: int = 0
+    """Windows that are kept and have no label."""
+    last_draw: int = MOST_DRAWN
+    """Windows that are drawn later than this one would not be kept."""
+
+    def said(self, most: int) -> str:
+        """Say it to people, one line."""
+        return f"{self.labels.given} of {most} labels: {self.labels}; {self.waiting} windows wait for one"
+
+
+def standing_of(store: CaseStore, bundle: str, against: str = "") -> Standing:
+    """Count labels (rule 4).
+
+    Args:
+        store: where they are.
+        bundle: SHA-256 of the file of the candidate.
+        against: name and version of the old model; empty: the one of the latest window.
+
+    Raises:
+        StoreError: the disk fails.
+    """
+    counts: Counter[str] = Counter()
+    found = store.rivals(bundle)
+    against = against or (found[-1][0].against if found else "")
+    for rival, label in (one for one in found if one[0].against == against):
+        named = {"": "waiting", SKIP: "skipped", rival.new: "wins", rival.old: "losses"}
+        counts[named.get(label, "neither")] += 1
+    labels = Labels(wins=counts["wins"], losses=counts["losses"], neither=counts["neither"])
+    return Standing(labels=labels, waiting=counts["waiting"], last_draw=store.last_draw())
+
+
+class Proof:
+    """One candidate's at a time. All methods belong to the loop's thread.
+
+    Args:
+        config: how many labels, how long.
+        keeper: keeps the windows.
+        jobs: reads the file on a thread.
+        clock: when to read it again, and since when a candidate is tried.
+    """
+
+    def __init__(self, config: UpdateConfig, keeper: CaseKeeper, jobs: Jobs, clock: Clock) -> None:
+        self._config = config
+        self._keeper = keeper
+        self._jobs = jobs
+        self._clock = clock
+        self._of = ("", "")
+        self._labels: tuple[str, ...] = ()
+        self._read_at = float("-inf")
+        self._reading = False
+        self.standing: Standing | None = None
+        """None until the file was read."""
+
+    def impossible(self, old: Manifest, new: Manifest) -> str | None:
+        """Explain why nothing can be proved of a candidate, one line; None if it can."""
+        if why := check.difference(old, new):
+            return f'prove = "better" needs two bundles with the same {why}'
+        if type(new.output) is not OutputContract:
+            return 'prove = "better" needs a model that gives each window one label; set prove = "same" for this one'
+        return None
+
+    def follow(self, bundle: str, against: str, labels: tuple[str, ...] = ()) -> None:
+        """Turn to a candidate.
+
+        Args:
+            bundle: SHA-256 of its file.
+            against: name and version of the old model.
+            labels: of both.
+        """
+        if (bundle, against) != self._of:
+            self.standing, self._read_at = None, float("-inf")
+        self._of = (bundle, against)
+        self._labels = labels or self._labels
+
+    def differ(self, window: Window, old: Float32, new: Float32) -> None:
+        """Keep a window on which they differ, where it is drawn (rule 2)."""
+        if self.standing is not None and drawn(window.id) > self.standing.last_draw:
+            return
+        bundle, against = self._of
+        names = self._labels[int(old.argmax())], self._labels[int(new.argmax())]
+        rival = Rival(bundle=bundle, against=against, old=names[0], new=names[1])
+        self._keeper.differ(window, round(float(old.max()), 7), rival)
+
+    def _read(self) -> None:
+        """Read the labels, on a thread, where it is time to."""
+        store, now, of = self._keeper.store, self._clock.monotonic(), self._of
+        if store is None or self._reading or now < self._read_at + self._config.poll_s:
+            return
+        self._reading, self._read_at = True, now
+
+        def found(standing: Standing) -> None:
+            self._reading = False
+            if of == self._of:
+                self.standing = standing
+
+        def failed(error: Exception) -> None:
+            self._reading = False
+            log.warning("update: could not read the labels: error=%s", error)
+
+        self._jobs.run(lambda: standing_of(store, *of), found, failed)
+
+    def resume(self, state: State, labels: tuple[str, ...] = ()) -> bool:
+        """Turn to what was accepted; return whether it is what is tried, or what runs."""
+        proved, answering = state.proved, state.candidate or state.running
+        if proved is None or answering is None or answering.sha256 != proved.sha256:
+            return False
+        self.follow(proved.sha256, proved.against, labels)
+        return True
+
+    def reversal(self, state: State) -> str | None:
+        """Explain why what was accepted, and runs, must go, one line; None if it stays."""
+        return self.fault(state) if self.resume(state) else None
+
+    def fault(self, state: State) -> str | None:
+        """Explain by the labels why a candidate, or what was accepted, must not answer, one line; None if it may."""
+        self._read()
+        if self.standing is None:
+            return None
+        if state.phase == "shadow":
+            over = self._clock.wall() - state.since_s > self._config.prove_s
+            found = verdict(self.standing.labels, self._config.prove_labels, is_over=over)
+            return found.reason if found.outcome == "reject" else None
+        proved = state.proved
+        return None if proved is None else reversed_by(self.standing.labels.since(proved.labels))
+
+    @property
+    def accepted(self) -> bool:
+        """The labels prove that the candidate is better."""
+        most = self._config.prove_labels
+        return self.standing is not None and verdict(self.standing.labels, most).outcome == "accept"
+
+    @property
+    def proved(self) -> Proved | None:
+        """What the labels say of an accepted candidate, to be kept; None where none proved it."""
+        if self.standing is None or not self.accepted:
+            return None
+        bundle, against = self._of
+        return Proved(sha256=bundle, against=against, labels=self.standing.labels)
+
+    def status(self) -> dict[str, Any]:
+        """Build its part of the status, as plain values."""
+        found = self.standing or Standing()
+        labels = found.labels
+        return {
+            "labels": labels.given, "of": self._config.prove_labels, "for": labels.wins, "against": labels.losses,
+            "neither": labels.neither, "waiting": found.waiting,
+        }  # fmt: skip

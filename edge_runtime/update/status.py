@@ -1,0 +1,43 @@
+"""Status of updates, as the topic, the page and ``edge-runtime status`` show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge_runtime.update.acquisition import Acquisition
+from edge_runtime.update.config import UpdateConfig
+from edge_runtime.update.rollout import Rollout
+from edge_runtime.update.state import State
+
+
+def of(
+    config: UpdateConfig, state: State, rollout: Rollout, acquisition: Acquisition, keys_version: int
+) -> dict[str, Any]:
+    """Build the status, as plain values."""
+    status: dict[str, Any] = {
+        "device": config.identity,
+        "state": rollout.stage,
+        "running": rollout.answering.model,
+        "candidate": state.candidate.model if state.candidate is not None else None,
+        "held_back": [f"{one.name}/{one.version}" for one in state.held],
+        "on_hold": state.on_hold,
+        "keys_version": keys_version,
+        "last": state.last,
+    }
+    if (ready := acquisition.ready) is not None:
+        status["ready"] = ready.what
+        status["state"] = "ready" if status["state"] == "idle" else status["state"]
+    if acquisition.note:
+        status["note"] = acquisition.note
+    if (progress := acquisition.progress) is not None:
+        model, have, size = progress
+        status |= {"state": "fetching", "candidate": model, "bytes": have, "size": size}
+    if (run := rollout.run) is not None:
+        tally = run.pair.tally
+        status |= {
+            "answered": tally.answered, "compared": tally.compared, "agreement": round(tally.agreement, 4),
+            "slowdown": round(tally.slowdown, 2), "errors": tally.errors, "skipped": tally.skipped,
+        }  # fmt: skip
+        if (proof := rollout.proof) is not None:
+            status["proof"] = proof.status()
+    return status

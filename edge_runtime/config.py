@@ -96,21 +96,8 @@ class AppConfig:
             raise ValueError("silence_s must not be negative")
         if self.cloud is not None and self.outbox is None:
             raise ValueError("[cloud] needs an [outbox] with a path, where hard cases wait until they are answered")
-        if self.update is not None and not self.model.trusted_keys:
-            raise ValueError(
-                "[update] needs trusted_keys under [model]: a new bundle runs only if a trusted key signed it"
-            )
-        if (
-            self.update is not None
-            and self.update.prove == "better"
-            and (self.cases is None or self.cases.keep == "nothing")
-        ):
-            raise ValueError(
-                '[update] prove = "better" needs a table [cases] with a path: people label windows there, '
-                "with edge-runtime review or on the page"
-            )
-        if self.update is not None and self.update.broker and self.update.broker not in self.broker:
-            raise ValueError(f"update.broker '{self.update.broker}' has no [broker.{self.update.broker}]")
+        if self.update is not None:
+            self._check_update(self.update)
         if self.durability == "reading":
             if self.reading_log is None:
                 raise ValueError("durability = 'reading' needs a [reading_log] with a path: where to write them down")
@@ -119,6 +106,19 @@ class AppConfig:
         if self.drain_timeout_s < 0:
             raise ValueError("drain_timeout_s must not be negative")
         self._check_brokers()
+
+    def _check_update(self, update: UpdateConfig) -> None:
+        if not self.model.trusted_keys:
+            raise ValueError(
+                "[update] needs trusted_keys under [model]: a new bundle runs only if a trusted key signed it"
+            )
+        if update.prove == "better" and (self.cases is None or self.cases.keep == "nothing"):
+            raise ValueError(
+                '[update] prove = "better" needs a table [cases] with a path: people label windows there, '
+                "with edge-runtime review or on the page"
+            )
+        if update.broker and update.broker not in self.broker:
+            raise ValueError(f"update.broker '{update.broker}' has no [broker.{update.broker}]")
 
     def _check_brokers(self) -> None:
         for kind, parts in (("source", self.source), ("sink", self.sink)):

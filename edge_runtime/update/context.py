@@ -1,4 +1,4 @@
-"""What a rollout works on and with, and a run of it under way."""
+"""Everything that a rollout works on and with, and a run of it under way."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What people said so far."""
+    """Labels of people so far."""
 
     labels: Labels = Labels()  # noqa: RUF009 - frozen
     waiting: int = 0
@@ -171,7 +171,7 @@ class Proof:
 
     @property
     def proved(self) -> Proved | None:
-        """What the labels say of an accepted candidate, to be kept; None where none proved it."""
+        """Labels that proved an accepted candidate, to be kept; None where none did."""
         if self.standing is None or not self.accepted:
             return None
         bundle, against = self._of

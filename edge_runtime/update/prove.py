@@ -1,6 +1,6 @@
 """Proof that a new model is better: rules over labels of the windows on which it and the old one differ.
 
-A window on which both say the same cannot tell them apart, so nobody is asked about it. Of a window on which they
+A window on which both say the same cannot tell them apart, so people are not asked about it. Of a window on which they
 differ, a person's label is *for* the new model (it alone was right), *against* it (the old one alone was right), or
 *neither*. If both are equally good, for and against are throws of a fair coin.
 
@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from math import comb
 from typing import Final, Literal
 
-ACCEPT_AT: Final = 40.0
+ACCEPT_AT: Final = 100.0
 REJECT_AT: Final = 4.0
 REVERSE_AT: Final = 11.0
-FEWEST: Final = 9
+FEWEST: Final = 11
 """Labels without which nothing is proved, if all are for it."""
 
 Outcome = Literal["accept", "reject", "go on"]
@@ -69,7 +69,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What follows from the labels so far."""
+    """Decision by the labels so far."""
 
     outcome: Outcome
     reason: str = ""

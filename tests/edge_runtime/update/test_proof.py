@@ -155,8 +155,8 @@ def test_a_bundle_with_other_windows_cannot_be_proved(factory: Factory, folder: 
 def test_a_proof_needs_cases_and_a_shadow_run(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs a table \[cases\]"):
         parse(APP.format(more="", model="") + 'prove = "better"\n', folder / "app.toml")
-    with pytest.raises(ConfigError, match="at least 9: fewer labels cannot prove"):
-        parse(APP.format(more=CASES, model="") + "prove_labels = 6\n", folder / "app.toml")
+    with pytest.raises(ConfigError, match="at least 11: fewer labels cannot prove"):
+        parse(APP.format(more=CASES, model="") + "prove_labels = 10\n", folder / "app.toml")
     with pytest.raises(ConfigError, match="needs a shadow run"):
         parse(
             APP.format(more=CASES, model="").replace("shadow_windows = 20", "shadow_windows = 0")

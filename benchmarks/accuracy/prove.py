@@ -1,0 +1,198 @@
+"""Proof that a change is better, on people left out: what is accepted, what it costs in labels, and what it was worth.
+
+::
+
+    python -m benchmarks.accuracy.prove                # the chances of the rules, exactly
+    python -m benchmarks.accuracy.prove FOLDER ...     # and trials: folders that `benchmarks.accuracy` has kept
+
+A trial is one person's stream, two models, and an order in which windows are drawn. The models are those of the table
+of docs/accuracy.md, each against each other: int8 and float, teacher, MiniRocket, forest; none has seen the person.
+Windows on which the two differ are labelled in that order until the rules decide. What the change was worth is told by
+the windows that were not labelled. Where the old one is the device's own, it is the case that people have.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from edge_export.data.dataset import Int64
+from edge_export.surround.cross_fit import CLOUD
+
+from benchmarks.accuracy.answers import FILES, read_answers
+from benchmarks.report import Goal, Report
+from edge_runtime.update.prove import Labels, Outcome, verdict
+
+Names = npt.NDArray[np.str_]
+SHARES = (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
+"""Of the labels that tell two models apart: those for the new one."""
+MOST = 60
+DRAWS = 3
+WORTH = 0.01
+"""Accuracy: a change that is worth less is neither helpful nor worse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chances:
+    """What happens to a change in the end, and what it costs."""
+
+    accepted: float
+    rejected: float
+    labels: float
+    """Expected number."""
+
+
+def chances(share: float, most: int = MOST) -> Chances:
+    """Walk through all counts of labels that the rules let happen.
+
+    Args:
+        share: chance that a label that tells the models apart is for the new one.
+        most: labels at most.
+    """
+    going = {Labels(): 1.0}
+    ended: dict[Outcome, float] = {"accept": 0.0, "reject": 0.0}
+    labels = 0.0
+    while going:
+        labels += sum(going.values())
+        reached: dict[Labels, float] = {}
+        for so_far, weight in going.items():
+            for after, chance in (
+                (Labels(wins=so_far.wins + 1, losses=so_far.losses), share),
+                (Labels(wins=so_far.wins, losses=so_far.losses + 1), 1 - share),
+            ):
+                reached[after] = reached.get(after, 0.0) + weight * chance
+        going = {}
+        for after, weight in reached.items():
+            outcome = verdict(after, most).outcome
+            if outcome == "go on":
+                going[after] = weight
+            else:
+                ended[outcome] += weight
+    return Chances(accepted=ended["accept"], rejected=ended["reject"], labels=labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One proof, and what the change was worth."""
+
+    old: str
+    new: str
+    outcome: Outcome
+    labels: int
+    worth: float
+    """Accuracy of the new model less that of the old one, on windows that were not labelled."""
+
+
+def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str], most: int = MOST) -> Trial:
+    """Label windows in an order until the rules decide.
+
+    Args:
+        y: (n,) labels of one person's windows.
+        old: (n,) answers.
+        new: (n,) answers.
+        order: of the windows, those on which both agree among them.
+        names: of old and new.
+        most: labels at most.
+    """
+    labels, outcome, asked = Labels(), verdict(Labels(), most).outcome, list[int]()
+    for window in order[old[order] != new[order]].tolist():
+        if outcome != "go on":
+            break
+        asked.append(window)
+        wins, losses = int(new[window] == y[window]), int(old[window] == y[window])
+        labels = Labels(
+            wins=labels.wins + wins, losses=labels.losses + losses, neither=labels.neither + 1 - wins - losses
+        )
+        outcome = verdict(labels, most).outcome
+    rest = np.setdiff1d(np.arange(len(y)), asked)
+    worth = float((new[rest] == y[rest]).mean() - (old[rest] == y[rest]).mean()) if len(rest) else 0.0
+    return Trial(old=names[0], new=names[1], outcome=outcome, labels=len(asked), worth=worth)
+
+
+def trials(y: Int64, group: Names, answers: Mapping[str, Int64], *, in_time: bool = False) -> Iterator[Trial]:
+    """Try each model against each other one, for each person and draw; or once, in the order of time."""
+    for person in np.unique(group):
+        own = np.flatnonzero(group == person)
+        orders = [np.random.default_rng(draw).permutation(len(own)) for draw in range(DRAWS)]
+        orders = [np.arange(len(own))] if in_time else orders
+        for old in answers:
+            for new in answers:
+                if old != new:
+                    for order in orders:
+                        yield trial(y[own], answers[old][own], answers[new][own], order, (old, new))
+
+
+def models_of(folder: Path) -> tuple[Int64, Names, dict[str, Int64]]:
+    """Read labels, people and the answers of all models that `benchmarks.accuracy` has kept of a set."""
+    given = read_answers(folder / "answers.npz")
+    answers = {"device": given.given[FILES[-1]], "float": given.given[FILES[0]], "teacher": given.given[CLOUD]}
+    found: dict[str, Int64] = {name: rows.argmax(axis=1) for name, rows in answers.items()}
+    found |= {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+    return given.windows.y, given.windows.group, found
+
+
+def row(name: str, found: Sequence[Trial]) -> tuple[str | float, ...]:
+    """Sum up the trials of one set."""
+    worse = [one for one in found if one.worth <= -WORTH]
+    helpful = [one for one in found if one.worth >= WORTH]
+    accepted = [one for one in found if one.outcome == "accept"]
+    return (
+        name,
+        len(found),
+        len(worse),
+        sum(one.outcome == "accept" for one in worse),
+        len(helpful),
+        sum(one.outcome == "accept" for one in helpful),
+        sum(one.outcome == "go on" for one in helpful),
+        float(np.median([one.labels for one in accepted])) if accepted else 0.0,
+        max(one.labels for one in found),
+        round(100 * float(np.mean([one.worth for one in accepted])), 1) if accepted else 0.0,
+    )
+
+
+def main() -> int:
+    """Print the chances, and the trials where there are answers."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.prove", description=__doc__)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="as --cache of benchmarks.accuracy")
+    options = parser.parse_args()
+    rules = Report("Chances of a proof", ("labels for the new model", "accepted", "rejected", "labels, mean"))
+    for share in SHARES:
+        one = chances(share)
+        rules.rows.append((f"{share:.0%}", f"{one.accepted:.1%}", f"{one.rejected:.1%}", round(one.labels)))
+    print(rules.text())
+    if not options.folders:
+        return 0
+    columns = (
+        "set, old model", "trials", "worse", "accepted of these", "helpful", "accepted of these", "too few differ",
+        "labels, median", "labels, most", "worth, points",
+    )  # fmt: skip
+    report = Report("Trials of a proof on people left out", columns)
+    everything: list[Trial] = []
+    by_time: list[Trial] = []
+    for folder in options.folders:
+        found = list(trials(*models_of(folder)))
+        everything += found
+        by_time += trials(*models_of(folder), in_time=True)
+        report.rows.append(row(f"{folder.name}, any", found))
+        report.rows.append(row(f"{folder.name}, device", [one for one in found if one.old == "device"]))
+    report.rows.append(row("all, any", everything))
+    report.rows.append(row("all, device", [one for one in everything if one.old == "device"]))
+    report.rows.append(row("all, any, labelled in order of time", by_time))
+    worse, helpful = ([one for one in everything if sign * one.worth >= WORTH] for sign in (-1, 1))
+    harmful = sum(one.outcome == "accept" for one in worse)
+    kept = sum(one.outcome == "accept" for one in helpful)
+    report.goals += [
+        Goal("changes accepted that are worse by a point or more", harmful, 0, at_most=True),
+        Goal("share of helpful changes accepted", kept / len(helpful), 0.5),
+        Goal("labels of one proof", max(one.labels for one in everything), MOST, at_most=True),
+    ]
+    print(f"\n{report.text()}")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""A new model proves itself in a whole application: windows over MQTT, labels at the terminal, a kill between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_runtime.cases.store import CaseStore
+from edge_runtime.update.prove import FEWEST
+from tests.edge_runtime.update.devices import Factory, drop
+from tests.integration.running import (
+    PATIENCE_S,
+    Process,
+    Publisher,
+    Stream,
+    command,
+    cut,
+    environment,
+    predictions,
+    streams,
+    until,
+)
+from tests.mosquitto import Mosquitto, needs_mosquitto
+
+APP = """
+[model]
+bundle = "v1.edge"
+trusted_keys = ["release.pub.pem"]
+[broker.b]
+url = "{broker}"
+client_id = "under-test"
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["watch/+/imu"]
+[[sink]]
+type = "jsonl"
+path = "answers.jsonl"
+[cases]
+path = "cases.db"
+max_per_minute = 6000
+[update]
+folder = "updates"
+drop = "drop"
+poll_s = 0.2
+shadow_s = 0.0
+shadow_windows = 5
+trial_s = 0.0
+trial_windows = 5
+compare_share = 1.0
+max_slowdown = 1000.0
+prove = "better"
+"""
+
+pytestmark = needs_mosquitto
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Factory(tmp_path).device(tmp_path / "device")
+
+
+def parts(stream: Stream, samples: int) -> Iterator[Stream]:
+    """A stream in pieces, one after the other."""
+    for begin in range(0, len(stream.t), samples):
+        yield stream._replace(t=stream.t[begin : begin + samples], values=stream.values[begin : begin + samples])
+
+
+def people_say(folder: Path, app: Path) -> str:
+    """Label the windows that the command shows, as the new model says."""
+    store = CaseStore(folder / "cases.db", 2**26, 30.0)
+    cases = [store.one(one["id"]) for one in store.summaries("open", FEWEST)]
+    store.close()
+    numbers = [case.contract.labels.index(case.rival.new) + 1 for case in cases if case.rival is not None]
+    done = subprocess.run(
+        [sys.executable, "-m", "edge_runtime", "review", "label", str(app), "--limit", str(FEWEST)],
+        input="".join(f"{number}\n" for number in numbers),
+        capture_output=True, text=True, timeout=PATIENCE_S, env=environment(), check=True, cwd=folder,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_labels_given_while_it_is_dead_prove_a_model_after_a_kill(folder: Path, tmp_path: Path) -> None:
+    (stream,) = streams(1, 40_000)
+    rng = np.random.default_rng(3)
+    pieces = parts(stream, 400)
+    with Mosquitto() as broker, Publisher(broker.port) as publisher:
+        app = folder / "app.toml"
+        app.write_text(APP.format(broker=broker.url))
+
+        def feed() -> None:
+            publisher.send(cut(next(pieces), lambda: int(rng.integers(8, 25))))
+            publisher.flush()
+
+        def waits() -> bool:
+            feed()
+            listed = command("review", "list", app, "--limit", "1000").out
+            return listed.count("  differ  ") >= 2 * FEWEST
+
+        with Process(folder, "run", app, name="first") as process:
+            process.says("connected to")
+            feed()
+            drop(folder, Factory(tmp_path).bundle(2, seed=5))
+            process.says("stage=shadow model=watch/2")
+            until(waits, lambda: process.err)
+            process.kill()
+        assert f"{FEWEST} labelled" in people_say(folder, app)
+        assert f"{FEWEST} of 60 labels: {FEWEST} for it, 0 against" in command("update", "status", app).out
+
+        def answered() -> bool:
+            feed()
+            return predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2"
+
+        assert predictions(folder / "answers.jsonl")[-1]["model"] == "watch/1"
+        with Process(folder, "run", app, name="second") as process:
+            process.says("connected to")
+            until(answered, lambda: process.err)
+            process.says("installed: model=watch/2")
+    assert "accepted" in command("update", "status", app).out

@@ -270,8 +270,8 @@ class CaseStore:
             except InputError:
                 continue  # it was erased meanwhile
 
-    def rivals(self, bundle: str) -> list[tuple[Rival, str]]:
-        """Give the windows on which a model on trial differs, each with what a person said of it; empty until then.
+    def rivals(self, bundle: str) -> list[tuple[int, Rival, str]]:
+        """Give the windows on which a model on trial differs: as drawn, what both said, the label (empty: none yet).
 
         Args:
             bundle: SHA-256 of its file.
@@ -279,9 +279,9 @@ class CaseStore:
         Raises:
             StoreError: the disk fails.
         """
-        rows = self._rows("SELECT rival, label FROM cases WHERE rival IS NOT NULL ORDER BY place")
-        found = [(Rival(**orjson.loads(rival)), label) for rival, label in rows]
-        return [(rival, label) for rival, label in found if rival.bundle == bundle]
+        rows = self._rows("SELECT draw, rival, label FROM cases WHERE rival IS NOT NULL ORDER BY place")
+        found = [(draw, Rival(**orjson.loads(rival)), label) for draw, rival, label in rows]
+        return [one for one in found if one[1].bundle == bundle]
 
     def last_draw(self) -> int:
         """Return the draw of the last window that is kept since two models differ; later ones would not stay.

@@ -49,7 +49,7 @@ def test_a_rival_is_noted_beside_a_case_whichever_of_the_two_comes_first(store: 
     store.write([case(1), differing[0], differing[1], case(2), case(3)], [], 0.0)
     assert [store.one(f"a@{at}").rival for at in (1, 2, 3)] == [rival, rival, None]
     store.label("a@2", "walk")
-    assert store.rivals("f" * 64) == [(rival, ""), (rival, "walk")]
+    assert store.rivals("f" * 64) == [(drawn("a@1"), rival, ""), (drawn("a@2"), rival, "walk")]
     assert store.rivals("e" * 64) == []
     store.write([case(0)], [], 0.0)
     assert [one["id"] for one in store.summaries("open", 9)] == ["a@1", "a@3", "a@0"], "a proof waits for the first"

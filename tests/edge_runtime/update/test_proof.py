@@ -89,6 +89,9 @@ def test_a_model_that_labels_prove_takes_over_and_one_that_they_do_not_is_held_b
     (folder / "app.toml").write_text(APP.format(more=CASES, model="") + 'prove = "better"\n')
     assert main(["update", "status", str(folder / "app.toml")]) == 0
     assert "proof      watch/2: " in capsys.readouterr().out
+    library(folder).erase(None)
+    assert main(["update", "status", str(folder / "app.toml")]) == 0
+    assert "proof" not in capsys.readouterr().out, "no count of labels where none are left"
 
 
 @pytest.mark.slow

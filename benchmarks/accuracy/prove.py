@@ -47,7 +47,7 @@ WORTH = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chances:
-    """What happens to a change in the end, and what it costs."""
+    """Chances of a change to be accepted or rejected in the end, and what it costs."""
 
     accepted: float
     rejected: float

@@ -135,7 +135,7 @@ class CaseStore:
             try:
                 yield self._db
             except BaseException:
-                self._pair = b""  # what it let go is back
+                self._pair = b""  # what it dropped is back
                 self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
@@ -177,7 +177,7 @@ class CaseStore:
         self._give_back()
 
     def _turn_to(self, db: sqlite3.Connection, pair: bytes) -> None:
-        """Let go what waits for a label since two other models differ."""
+        """Drop what waits for a label since two other models differ."""
         if pair != self._pair:
             db.execute(_ONLY_OTHERS_DIFFER, (pair,))
             db.execute(_NO_RIVAL, (pair,))

@@ -118,7 +118,7 @@ def test_labels_given_while_it_is_dead_prove_a_model_and_others_hold_the_next_on
 
         def answered() -> bool:
             feed()
-            return predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2"
+            return bool(predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2")
 
         assert predictions(folder / "answers.jsonl")[-1]["model"] == "watch/1"
         with Process(folder, "run", app, name="second") as process:

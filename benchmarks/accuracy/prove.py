@@ -7,16 +7,24 @@
 
 A trial is one person's stream, two models, and an order in which windows are drawn. The models are those of the table
 of docs/accuracy.md, each against each other: int8 and float, teacher, MiniRocket, forest; none has seen the person.
-Windows on which the two differ are labelled in that order until the rules decide. What the change was worth is told by
-the windows that were not labelled. Where the old one is the device's own, it is the case that people have.
+Windows on which the two differ are labelled in that order until the rules decide. Where the old one is the device's
+own, it is the case that people have. What the change was worth is told by windows that were not labelled (`Way`):
+
+- ``rest``: windows of the whole stream are labelled, and the others judge. Where all windows that differ were labelled,
+  the others say that the change was worth nothing.
+- ``half``: a half of the stream, drawn at random, is labelled, and the other one judges.
+- ``half in time``: the first half is labelled, and the second one judges; and the other way round.
+- ``rest, unshuffled``: as ``rest``, but labelled in the order of time. The runtime does not do that.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +36,7 @@ from benchmarks.report import Goal, Report
 from edge_runtime.update.prove import Labels, Outcome, verdict
 
 Names = npt.NDArray[np.str_]
+Way = Literal["rest", "half", "half in time", "rest, unshuffled"]
 SHARES = (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
 """Of the labels that tell two models apart: those for the new one."""
 MOST = 60
@@ -38,7 +47,7 @@ WORTH = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chances:
-    """What happens to a change in the end, and what it costs."""
+    """Chances of a change to be accepted or rejected in the end, and what it costs."""
 
     accepted: float
     rejected: float
@@ -87,7 +96,7 @@ class Trial:
     """Accuracy of the new model less that of the old one, on windows that were not labelled."""
 
 
-def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str], most: int = MOST) -> Trial:
+def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str], judges: Int64 | None = None) -> Trial:
     """Label windows in an order until the rules decide.
 
     Args:
@@ -96,9 +105,9 @@ def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str]
         new: (n,) answers.
         order: of the windows, those on which both agree among them.
         names: of old and new.
-        most: labels at most.
+        judges: windows that tell what the change was worth; None: all that were not labelled.
     """
-    labels, outcome, asked = Labels(), verdict(Labels(), most).outcome, list[int]()
+    labels, outcome, asked = Labels(), verdict(Labels(), MOST).outcome, list[int]()
     for window in order[old[order] != new[order]].tolist():
         if outcome != "go on":
             break
@@ -107,23 +116,36 @@ def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str]
         labels = Labels(
             wins=labels.wins + wins, losses=labels.losses + losses, neither=labels.neither + 1 - wins - losses
         )
-        outcome = verdict(labels, most).outcome
-    rest = np.setdiff1d(np.arange(len(y)), asked)
+        outcome = verdict(labels, MOST).outcome
+    rest = np.setdiff1d(np.arange(len(y)), asked) if judges is None else judges
     worth = float((new[rest] == y[rest]).mean() - (old[rest] == y[rest]).mean()) if len(rest) else 0.0
     return Trial(old=names[0], new=names[1], outcome=outcome, labels=len(asked), worth=worth)
 
 
-def trials(y: Int64, group: Names, answers: Mapping[str, Int64], *, in_time: bool = False) -> Iterator[Trial]:
-    """Try each model against each other one, for each person and draw; or once, in the order of time."""
+def draws(n: int, way: Way) -> Iterator[tuple[Int64, Int64 | None]]:
+    """Give orders of labelling a stream of n windows, each with the windows that judge (see `trial`)."""
+    if way == "rest, unshuffled":
+        yield np.arange(n), None
+        return
+    for draw in range(DRAWS):
+        rng = np.random.default_rng(draw)
+        if way == "half in time":
+            halves = np.arange(n // 2), np.arange(n // 2, n)
+            for labelled, judging in (halves, halves[::-1]):
+                yield rng.permutation(labelled), judging
+            continue
+        order = rng.permutation(n)
+        yield (order, None) if way == "rest" else (order[: n // 2], order[n // 2 :])
+
+
+def trials(y: Int64, group: Names, answers: Mapping[str, Int64], way: Way = "rest") -> Iterator[Trial]:
+    """Try each model against each other one, for each person and draw."""
     for person in np.unique(group):
         own = np.flatnonzero(group == person)
-        orders = [np.random.default_rng(draw).permutation(len(own)) for draw in range(DRAWS)]
-        orders = [np.arange(len(own))] if in_time else orders
-        for old in answers:
-            for new in answers:
-                if old != new:
-                    for order in orders:
-                        yield trial(y[own], answers[old][own], answers[new][own], order, (old, new))
+        orders = list(draws(len(own), way))
+        for old, new in itertools.permutations(answers, 2):
+            for order, judges in orders:
+                yield trial(y[own], answers[old][own], answers[new][own], order, (old, new), judges)
 
 
 def models_of(folder: Path) -> tuple[Int64, Names, dict[str, Int64]]:
@@ -154,6 +176,19 @@ def row(name: str, found: Sequence[Trial]) -> tuple[str | float, ...]:
     )
 
 
+def goals_of(way: Way, found: Sequence[Trial]) -> list[Goal]:
+    """Compare what was found with what the proof is for."""
+    worse, helpful = ([one for one in found if sign * one.worth >= WORTH] for sign in (-1, 1))
+    harmful = sum(one.outcome == "accept" for one in worse)
+    decided = [one.outcome == "accept" for one in helpful if one.outcome != "go on"]
+    return [
+        Goal(f"{way}: changes accepted that are worse by a point or more", harmful, 0, at_most=True),
+        Goal(f"{way}: share of helpful changes accepted", sum(decided) / len(helpful), 0.5),
+        Goal(f"{way}: the same, where enough windows differ to decide", sum(decided) / len(decided), 0.5),
+        Goal(f"{way}: labels of one proof", max(one.labels for one in found), MOST, at_most=True),
+    ]
+
+
 def main() -> int:
     """Print the chances, and the trials where there are answers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.prove", description=__doc__)
@@ -171,25 +206,19 @@ def main() -> int:
         "labels, median", "labels, most", "worth, points",
     )  # fmt: skip
     report = Report("Trials of a proof on people left out", columns)
-    everything: list[Trial] = []
-    by_time: list[Trial] = []
+    ways: dict[Way, list[Trial]] = {way: [] for way in get_args(Way)}
     for folder in options.folders:
-        found = list(trials(*models_of(folder)))
-        everything += found
-        by_time += trials(*models_of(folder), in_time=True)
-        report.rows.append(row(f"{folder.name}, any", found))
-        report.rows.append(row(f"{folder.name}, device", [one for one in found if one.old == "device"]))
-    report.rows.append(row("all, any", everything))
-    report.rows.append(row("all, device", [one for one in everything if one.old == "device"]))
-    report.rows.append(row("all, any, labelled in order of time", by_time))
-    worse, helpful = ([one for one in everything if sign * one.worth >= WORTH] for sign in (-1, 1))
-    harmful = sum(one.outcome == "accept" for one in worse)
-    kept = sum(one.outcome == "accept" for one in helpful)
-    report.goals += [
-        Goal("changes accepted that are worse by a point or more", harmful, 0, at_most=True),
-        Goal("share of helpful changes accepted", kept / len(helpful), 0.5),
-        Goal("labels of one proof", max(one.labels for one in everything), MOST, at_most=True),
-    ]
+        models = models_of(folder)
+        for way in ways:
+            found = list(trials(*models, way))
+            ways[way] += found
+            if way == "half":
+                report.rows.append(row(f"{folder.name}, any, half", found))
+    for way, everything in ways.items():
+        report.rows.append(row(f"all, any, {way}", everything))
+        report.rows.append(row(f"all, device, {way}", [one for one in everything if one.old == "device"]))
+        if way != "rest, unshuffled":
+            report.goals += goals_of(way, everything)
     print(f"\n{report.text()}")
     return 0
 

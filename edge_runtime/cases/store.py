@@ -6,6 +6,7 @@ What is erased is overwritten (SQLite's ``secure_delete``) and does not stay in 
 Windows on which two models differ are a sample: each is drawn by its id, a number as good as random; those with the
 lowest numbers stay, up to `MOST_DIFFERING` without a label, and are shown in that order. So whenever one looks, it is a
 random sample of all that have differed, however long ago, over restarts too (a bottom-k sketch: Cohen and Kaplan 2007).
+The sample is of one pair of models at a time: once others differ, windows of the earlier pair without a label go.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ _DRAWN_LATEST: Final = """
 DELETE FROM cases WHERE place IN
     (SELECT place FROM cases WHERE why = 'differ' AND label = '' ORDER BY draw LIMIT -1 OFFSET ?)
 """
+_ONLY_OTHERS_DIFFER: Final = """
+DELETE FROM cases WHERE why = 'differ' AND rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
+"""
+_NO_RIVAL: Final = """
+UPDATE cases SET rival = NULL, draw = NULL
+WHERE rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
+"""
 
 
 def drawn(id_: str) -> int:
@@ -86,6 +94,7 @@ class CaseStore:
         self._max_bytes = max_bytes
         self._max_days = max_days
         self._lock = threading.Lock()
+        self._pair = b""
         try:
             refuse_foreign(path)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -126,6 +135,7 @@ class CaseStore:
             try:
                 yield self._db
             except BaseException:
+                self._pair = b""  # what it dropped is back
                 self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
@@ -150,6 +160,8 @@ class CaseStore:
         """
         with self._changing() as db:
             for case in cases:
+                if case.rival is not None:
+                    self._turn_to(db, _pair(case.rival))
                 self._add(db, case)
             db.executemany("UPDATE cases SET cloud = ? WHERE id = ?", [(data, id_) for id_, data in corrections])
             db.execute(_DRAWN_LATEST, (MOST_DIFFERING,))
@@ -163,6 +175,13 @@ class CaseStore:
             ):
                 pass
         self._give_back()
+
+    def _turn_to(self, db: sqlite3.Connection, pair: bytes) -> None:
+        """Drop what waits for a label since two other models differ."""
+        if pair != self._pair:
+            db.execute(_ONLY_OTHERS_DIFFER, (pair,))
+            db.execute(_NO_RIVAL, (pair,))
+            self._pair = pair
 
     @staticmethod
     def _add(db: sqlite3.Connection, case: Case) -> None:
@@ -270,8 +289,8 @@ class CaseStore:
             except InputError:
                 continue  # it was erased meanwhile
 
-    def rivals(self, bundle: str) -> list[tuple[Rival, str]]:
-        """Give the windows on which a model on trial differs, each with what a person said of it; empty until then.
+    def rivals(self, bundle: str) -> list[tuple[int, Rival, str]]:
+        """Give the windows on which a model on trial differs: as drawn, what both said, the label (empty: none yet).
 
         Args:
             bundle: SHA-256 of its file.
@@ -279,9 +298,9 @@ class CaseStore:
         Raises:
             StoreError: the disk fails.
         """
-        rows = self._rows("SELECT rival, label FROM cases WHERE rival IS NOT NULL ORDER BY place")
-        found = [(Rival(**orjson.loads(rival)), label) for rival, label in rows]
-        return [(rival, label) for rival, label in found if rival.bundle == bundle]
+        rows = self._rows("SELECT draw, rival, label FROM cases WHERE rival IS NOT NULL ORDER BY place")
+        found = [(draw, Rival(**orjson.loads(rival)), label) for draw, rival, label in rows]
+        return [one for one in found if one[1].bundle == bundle]
 
     def last_draw(self) -> int:
         """Return the draw of the last window that is kept since two models differ; later ones would not stay.
@@ -298,6 +317,11 @@ class CaseStore:
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
         with self._lock, self._named_errors():
             return self._db.execute(statement, parameters).fetchall()
+
+
+def _pair(rival: Rival) -> bytes:
+    """Return how the record of each window begins that these two models differ on."""
+    return orjson.dumps({"bundle": rival.bundle, "against": rival.against})[:-1]
 
 
 def _case(row: Iterable[Any]) -> Case:

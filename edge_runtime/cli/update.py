@@ -103,7 +103,8 @@ def _show_proof(state: State, config: AppConfig, update: UpdateConfig) -> None:
         found = standing_of(store, tried.sha256)
     finally:
         store.close()
-    print(f"proof      {tried.model}: {found.said(update.prove_labels)} (edge-runtime review label)")
+    if found.said or found.waiting:
+        print(f"proof      {tried.model}: {found.line(update.prove_labels)} (edge-runtime review label)")
 
 
 def _show(state: State, *, as_json: bool) -> None:

@@ -12,9 +12,11 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
 
 from edge_runtime.cases.case import SKIP, Rival
 from edge_runtime.cases.keeper import CaseKeeper
@@ -22,28 +24,42 @@ from edge_runtime.cases.store import MOST_DRAWN, CaseStore, drawn
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import OutputContract
+from edge_runtime.model.loading import Model
+from edge_runtime.tasks import Decision
 from edge_runtime.types import Float32
 from edge_runtime.update import check
 from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.job import Jobs
-from edge_runtime.update.prove import Labels, reversed_by, verdict
+from edge_runtime.update.prove import Labels, Said, reversed_by, verdict
 from edge_runtime.update.state import Proved, State
 from edge_runtime.windowing.window import Window
 
 log = logging.getLogger(__name__)
+
+_MEANINGS: Final[Mapping[tuple[bool, bool], Said]] = {(True, False): "for", (False, True): "against"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Labels of people so far."""
 
-    labels: Labels = Labels()  # noqa: RUF009 - frozen
+    said: Mapping[int, Said] = field(default_factory=dict)
+    """By window, as drawn."""
     waiting: int = 0
     """Windows that are kept and have no label."""
     last_draw: int = MOST_DRAWN
     """Windows that are drawn later than this one would not be kept."""
 
-    def said(self, most: int) -> str:
+    @property
+    def labels(self) -> Labels:
+        """All of them."""
+        return Labels.of(self.said.values())
+
+    def later(self, windows: Collection[int]) -> Labels:
+        """Return the labels of windows other than these."""
+        return Labels.of(said for draw, said in self.said.items() if draw not in windows)
+
+    def line(self, most: int) -> str:
         """Say it to people, one line."""
         return f"{self.labels.given} of {most} labels: {self.labels}; {self.waiting} windows wait for one"
 
@@ -59,14 +75,18 @@ def standing_of(store: CaseStore, bundle: str, against: str = "") -> Standing:
     Raises:
         StoreError: the disk fails.
     """
-    counts: Counter[str] = Counter()
     found = store.rivals(bundle)
-    against = against or (found[-1][0].against if found else "")
-    for rival, label in (one for one in found if one[0].against == against):
-        named = {"": "waiting", SKIP: "skipped", rival.new: "wins", rival.old: "losses"}
-        counts[named.get(label, "neither")] += 1
-    labels = Labels(wins=counts["wins"], losses=counts["losses"], neither=counts["neither"])
-    return Standing(labels=labels, waiting=counts["waiting"], last_draw=store.last_draw())
+    against = against or (found[-1][1].against if found else "")
+    said: dict[int, Said] = {}
+    waiting = 0
+    for draw, rival, label in found:
+        if rival.against != against or label == SKIP:
+            continue
+        if not label:
+            waiting += 1
+        else:
+            said[draw] = _MEANINGS.get((label == rival.new, label == rival.old), "neither")
+    return Standing(said=said, waiting=waiting, last_draw=store.last_draw())
 
 
 class Proof:
@@ -85,6 +105,7 @@ class Proof:
         self._jobs = jobs
         self._clock = clock
         self._of = ("", "")
+        self._decide: Callable[[Float32], Decision] | None = None
         self._labels: tuple[str, ...] = ()
         self._read_at = float("-inf")
         self._reading = False
@@ -99,27 +120,29 @@ class Proof:
             return 'prove = "better" needs a model that gives each window one label; set prove = "same" for this one'
         return None
 
-    def follow(self, bundle: str, against: str, labels: tuple[str, ...] = ()) -> None:
+    def follow(self, bundle: str, against: str, model: Model | None = None) -> None:
         """Turn to a candidate.
 
         Args:
             bundle: SHA-256 of its file.
             against: name and version of the old model.
-            labels: of both.
+            model: either of both: it names labels; None where nothing is compared.
         """
         if (bundle, against) != self._of:
             self.standing, self._read_at = None, float("-inf")
         self._of = (bundle, against)
-        self._labels = labels or self._labels
+        if model is not None:
+            self._decide, self._labels = model.task().decide, model.manifest.output.labels
 
     def differ(self, window: Window, old: Float32, new: Float32) -> None:
         """Keep a window on which they differ, where it is drawn (rule 2)."""
         if self.standing is not None and drawn(window.id) > self.standing.last_draw:
             return
         bundle, against = self._of
-        names = self._labels[int(old.argmax())], self._labels[int(new.argmax())]
-        rival = Rival(bundle=bundle, against=against, old=names[0], new=names[1])
-        self._keeper.differ(window, round(float(old.max()), 7), rival)
+        assert self._decide is not None, "follow() comes first"
+        ours, theirs = self._decide(np.stack((old, new))).best
+        rival = Rival(bundle=bundle, against=against, old=self._labels[ours], new=self._labels[theirs])
+        self._keeper.differ(window, round(float(old[ours]), 7), rival)
 
     def _read(self) -> None:
         """Read the labels, on a thread, where it is time to."""
@@ -139,12 +162,12 @@ class Proof:
 
         self._jobs.run(lambda: standing_of(store, *of), found, failed)
 
-    def resume(self, state: State, labels: tuple[str, ...] = ()) -> bool:
+    def resume(self, state: State, model: Model | None = None) -> bool:
         """Turn to what was accepted; return whether it is what is tried, or what runs."""
         proved, answering = state.proved, state.candidate or state.running
         if proved is None or answering is None or answering.sha256 != proved.sha256:
             return False
-        self.follow(proved.sha256, proved.against, labels)
+        self.follow(proved.sha256, proved.against, model)
         return True
 
     def reversal(self, state: State) -> str | None:
@@ -161,7 +184,7 @@ class Proof:
             found = verdict(self.standing.labels, self._config.prove_labels, is_over=over)
             return found.reason if found.outcome == "reject" else None
         proved = state.proved
-        return None if proved is None else reversed_by(self.standing.labels.since(proved.labels))
+        return None if proved is None else reversed_by(self.standing.later(proved.windows))
 
     @property
     def accepted(self) -> bool:
@@ -175,7 +198,8 @@ class Proof:
         if self.standing is None or not self.accepted:
             return None
         bundle, against = self._of
-        return Proved(sha256=bundle, against=against, labels=self.standing.labels)
+        windows = tuple(self.standing.said)
+        return Proved(sha256=bundle, against=against, labels=self.standing.labels, windows=windows)
 
     def status(self) -> dict[str, Any]:
         """Build its part of the status, as plain values."""

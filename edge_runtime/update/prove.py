@@ -20,11 +20,14 @@ Rules of `verdict`, in this order:
 
 Rule of `reversed_by`, for a change that was accepted:
 
-6. Labels that came after that, alone, are `REVERSE_AT` times more likely if the old model is better: it answers again.
+6. Labels of windows that had none then are, alone, `REVERSE_AT` times more likely if the old model is better: it
+   answers again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
 from typing import Final, Literal
@@ -36,6 +39,8 @@ FEWEST: Final = 11
 """Labels without which nothing is proved, if all are for it."""
 
 Outcome = Literal["accept", "reject", "go on"]
+Said = Literal["for", "against", "neither"]
+"""Meaning of one label: for the new model, against it, or neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +59,11 @@ class Labels:
         """All of them."""
         return self.wins + self.losses + self.neither
 
-    def since(self, earlier: Labels) -> Labels:
-        """Return those that came after others; none where labels were taken back or erased."""
-        return Labels(
-            wins=max(0, self.wins - earlier.wins),
-            losses=max(0, self.losses - earlier.losses),
-            neither=max(0, self.neither - earlier.neither),
-        )
+    @classmethod
+    def of(cls, said: Iterable[Said]) -> Labels:
+        """Count them."""
+        counts = Counter(said)
+        return cls(wins=counts["for"], losses=counts["against"], neither=counts["neither"])
 
     def __str__(self) -> str:
         """Say it to people."""
@@ -110,7 +113,7 @@ def reversed_by(later: Labels) -> str | None:
     """Explain why an accepted change goes back, one line, or None if it stays.
 
     Args:
-        later: labels that came after it was accepted.
+        later: labels of windows that had none when it was accepted.
     """
     if evidence(later.losses, later.wins) < REVERSE_AT:
         return None

@@ -90,7 +90,7 @@ class Rollout:
             return
         if self.on_trial is not None:
             if self.proof is not None:
-                self.proof.resume(self._store.state, self.on_trial.model.manifest.output.labels)
+                self.proof.resume(self._store.state, self.on_trial.model)
             self._attend()
             self._begin_trial(self.on_trial, candidate, resumed=True)
         elif self._store.state.phase == "shadow":
@@ -140,7 +140,7 @@ class Rollout:
                 new.close()
                 self.hold_back(why)
                 return
-            self.proof.follow(candidate.sha256, old.model.manifest.model, old.model.manifest.output.labels)
+            self.proof.follow(candidate.sha256, old.model.manifest.model, old.model)
         if (
             old is None
             or check.difference(old.model.manifest, new.model.manifest)

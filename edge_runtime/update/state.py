@@ -90,6 +90,8 @@ class Proved:
     """Name and version of the model that answered before."""
     labels: Labels
     """Those that proved it."""
+    windows: tuple[int, ...]
+    """Windows that had these labels, as drawn (`edge_runtime.cases.store.drawn`): the cases may go, and others come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

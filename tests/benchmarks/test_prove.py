@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="the answers are kept by code that imports torch (edge-export[train])")
 pytest.importorskip("sklearn", reason="the answers are kept by code that imports scikit-learn (edge-export[train])")
 
-from benchmarks.accuracy.prove import chances, trial, trials
+from benchmarks.accuracy.prove import Way, chances, draws, trial, trials
 
 
 def test_labels_are_asked_in_order_of_windows_that_differ_alone() -> None:
@@ -34,6 +34,26 @@ def test_each_model_is_tried_against_each_other_one_for_each_person() -> None:
     y = np.zeros(20, np.int64)
     found = list(trials(y, np.repeat(["p1", "p2"], 10), {"a": y, "b": y + 1, "c": y}))
     assert len(found) == 2 * 6 * 3
+
+
+@pytest.mark.parametrize("way", ["half", "half in time"])
+@pytest.mark.parametrize("n", [1, 2, 75])
+def test_the_half_that_judges_is_never_labelled(way: Way, n: int) -> None:
+    """Mutation: a half that judges by its own labels."""
+    for order, judges in draws(n, way):
+        assert judges is not None
+        assert sorted([*order, *judges]) == list(range(n))
+        assert abs(len(order) - len(judges)) <= 1
+    if way == "half in time":
+        assert {order.max() > judges.max() for order, judges in draws(75, way) if judges is not None} == {0, 1}
+
+
+def test_a_change_that_helps_one_half_alone_is_judged_by_the_other() -> None:
+    y = np.zeros(100, np.int64)
+    old, new = y.copy(), y.copy()
+    old[:50], new[50:] = 1, 1
+    first = trial(y, old, new, np.arange(50), ("old", "new"), np.arange(50, 100))
+    assert (first.outcome, first.worth) == ("accept", -1.0)
 
 
 def test_chances_sum_to_one_and_labels_are_bounded() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -71,12 +72,12 @@ def parts(stream: Stream, samples: int) -> Iterator[Stream]:
         yield stream._replace(t=stream.t[begin : begin + samples], values=stream.values[begin : begin + samples])
 
 
-def people_say(folder: Path, app: Path) -> str:
-    """Label the windows that the command shows, as the new model says."""
+def people_say(folder: Path, app: Path, who: Literal["old", "new"]) -> str:
+    """Label the windows that the command shows, as one of the two models says."""
     store = CaseStore(folder / "cases.db", 2**26, 30.0)
     cases = [store.one(one["id"]) for one in store.summaries("open", FEWEST)]
     store.close()
-    numbers = [case.contract.labels.index(case.rival.new) + 1 for case in cases if case.rival is not None]
+    numbers = [case.contract.labels.index(getattr(case.rival, who)) + 1 for case in cases if case.rival is not None]
     done = subprocess.run(
         [sys.executable, "-m", "edge_runtime", "review", "label", str(app), "--limit", str(FEWEST)],
         input="".join(f"{number}\n" for number in numbers),
@@ -86,7 +87,9 @@ def people_say(folder: Path, app: Path) -> str:
 
 
 @pytest.mark.slow
-def test_labels_given_while_it_is_dead_prove_a_model_after_a_kill(folder: Path, tmp_path: Path) -> None:
+def test_labels_given_while_it_is_dead_prove_a_model_and_others_hold_the_next_one_back(
+    folder: Path, tmp_path: Path
+) -> None:
     (stream,) = streams(1, 40_000)
     rng = np.random.default_rng(3)
     pieces = parts(stream, 400)
@@ -98,28 +101,36 @@ def test_labels_given_while_it_is_dead_prove_a_model_after_a_kill(folder: Path, 
             publisher.send(cut(next(pieces), lambda: int(rng.integers(8, 25))))
             publisher.flush()
 
-        def waits() -> bool:
+        def waits(model: str, n: int) -> bool:
             feed()
-            listed = command("review", "list", app, "--limit", "1000").out
-            return listed.count("  differ  ") >= 2 * FEWEST
+            found = command("update", "status", app).out.partition(f"proof      {model}: 0 of 60 labels: ")[2]
+            return int(found.partition("; ")[2].partition(" ")[0] or 0) >= n
 
         with Process(folder, "run", app, name="first") as process:
             process.says("connected to")
             feed()
             drop(folder, Factory(tmp_path).bundle(2, seed=5))
             process.says("stage=shadow model=watch/2")
-            until(waits, lambda: process.err)
+            until(lambda: waits("watch/2", 2 * FEWEST), lambda: process.err)
             process.kill()
-        assert f"{FEWEST} labelled" in people_say(folder, app)
+        assert f"{FEWEST} labelled" in people_say(folder, app, "new")
         assert f"{FEWEST} of 60 labels: {FEWEST} for it, 0 against" in command("update", "status", app).out
 
         def answered() -> bool:
             feed()
-            return predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2"
+            return bool(predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2")
 
         assert predictions(folder / "answers.jsonl")[-1]["model"] == "watch/1"
         with Process(folder, "run", app, name="second") as process:
             process.says("connected to")
             until(answered, lambda: process.err)
             process.says("installed: model=watch/2")
-    assert "accepted" in command("update", "status", app).out
+            drop(folder, Factory(tmp_path).bundle(3, seed=6))
+            until(lambda: waits("watch/3", FEWEST), lambda: process.err)
+            assert f"{FEWEST} labelled" in people_say(folder, app, "old")
+            process.says("failed a run: stage=shadow model=watch/3 reason=labels speak against it: 0 for it, ")
+            feed()
+            assert predictions(folder / "answers.jsonl")[-1]["model"] == "watch/2"
+    status = command("update", "status", app).out
+    assert "held back  watch/3: labels speak against it: 0 for it, " in status
+    assert "accepted" in status

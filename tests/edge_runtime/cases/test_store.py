@@ -49,7 +49,7 @@ def test_a_rival_is_noted_beside_a_case_whichever_of_the_two_comes_first(store: 
     store.write([case(1), differing[0], differing[1], case(2), case(3)], [], 0.0)
     assert [store.one(f"a@{at}").rival for at in (1, 2, 3)] == [rival, rival, None]
     store.label("a@2", "walk")
-    assert store.rivals("f" * 64) == [(rival, ""), (rival, "walk")]
+    assert store.rivals("f" * 64) == [(drawn("a@1"), rival, ""), (drawn("a@2"), rival, "walk")]
     assert store.rivals("e" * 64) == []
     store.write([case(0)], [], 0.0)
     assert [one["id"] for one in store.summaries("open", 9)] == ["a@1", "a@3", "a@0"], "a proof waits for the first"
@@ -70,6 +70,19 @@ def test_windows_on_which_two_models_differ_are_a_random_sample_of_all_of_them(t
     assert store.last_draw() == drawn(kept[-2])
     early = sum(int(id_[2:]) < 1500 for id_ in kept[:-1])
     assert 0.35 < early / MOST_DIFFERING < 0.65, "as many of the first half as of the second"
+
+
+def test_windows_of_an_earlier_pair_of_models_do_not_stand_in_line_before_those_of_the_next(store: CaseStore) -> None:
+    """Mutation: `CaseStore.write` without `_turn_to`: people label what counts for nothing any more."""
+    first = Rival(bundle="f" * 64, against="watch/1", old="sit", new="walk")
+    second, third = replace(first, bundle="e" * 64), replace(first, against="watch/2")
+    store.write([case(1), case(2), *(replace(case(at), why="differ", rival=first) for at in range(1, 9))], [], 0.0)
+    store.label("a@3", "walk")
+    for rival, at in ((second, 20), (third, 30)):
+        store.write([replace(case(at), why="differ", rival=rival)], [], 0.0)
+        assert [one["id"] for one in store.summaries("open", 9)] == [f"a@{at}", "a@1", "a@2"], "hard ones stay"
+    assert store.rivals("f" * 64) == [(drawn("a@3"), first, "walk"), (drawn("a@30"), third, "")], "and so do labels"
+    assert store.rivals("e" * 64) == []
 
 
 def test_a_file_of_a_version_before_proofs_is_taken_over(tmp_path: Path, store: CaseStore) -> None:

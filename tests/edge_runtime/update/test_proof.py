@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from edge_runtime.cases.store import CaseStore, drawn
 from edge_runtime.cli import main
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.errors import ConfigError
-from edge_runtime.update.prove import FEWEST
+from edge_runtime.update.proof import standing_of
+from edge_runtime.update.prove import FEWEST, Labels
+from tests.edge_runtime.cases.kept import case
 from tests.edge_runtime.update.devices import APP, Device, Factory, assert_no_window_missing, configured, drop, state_of
 
 CASES = '\n[cases]\npath = "cases.db"\nhard = false\nsuspect = false\nmax_per_minute = 6000\n'
@@ -86,6 +89,9 @@ def test_a_model_that_labels_prove_takes_over_and_one_that_they_do_not_is_held_b
     (folder / "app.toml").write_text(APP.format(more=CASES, model="") + 'prove = "better"\n')
     assert main(["update", "status", str(folder / "app.toml")]) == 0
     assert "proof      watch/2: " in capsys.readouterr().out
+    library(folder).erase(None)
+    assert main(["update", "status", str(folder / "app.toml")]) == 0
+    assert "proof" not in capsys.readouterr().out, "no count of labels where none are left"
 
 
 @pytest.mark.slow
@@ -123,6 +129,26 @@ def test_labels_that_come_after_a_proof_reverse_it(factory: Factory, folder: Pat
         assert held is not None
         assert held.reason.startswith("labels that came after its proof speak against it: ")
     assert_no_window_missing(device.answers)
+
+
+def test_labels_after_a_proof_are_of_other_windows_though_its_own_have_made_room_or_were_changed(folder: Path) -> None:
+    """Mutation: the difference of two counts; once the proof's cases are gone, it hides labels that are for it."""
+    store = library(folder)
+    rival = Rival(bundle="f" * 64, against="watch/1", old="sit", new="walk")
+    kept = [replace(case(at), why="differ", rival=rival) for at in range(40)]
+    store.write(kept[:FEWEST], [], 0.0)
+    for one in kept[:FEWEST]:
+        store.label(one.id, "walk")
+    windows = tuple(standing_of(store, "f" * 64).said)
+    store.label("a@0", "sit")
+    store.label("a@1", "")
+    assert standing_of(store, "f" * 64).later(windows) == Labels()
+    store.erase("a")
+    store.write(kept[FEWEST:29], [], 0.0)
+    for one in kept[FEWEST:29]:
+        store.label(one.id, "sit" if one is kept[20] else "walk")
+    assert standing_of(store, "f" * 64).later(windows) == Labels(wins=17, losses=1)
+    store.close()
 
 
 @pytest.mark.slow

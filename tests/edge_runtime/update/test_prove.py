@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.update.prove import ACCEPT_AT, FEWEST, Labels, evidence, reversed_by, verdict
+from edge_runtime.update.prove import ACCEPT_AT, FEWEST, Labels, Said, evidence, reversed_by, verdict
 
 COUNT = st.integers(0, 60)
 
@@ -72,11 +72,10 @@ def test_the_chances_that_docs_updates_states() -> None:
     assert evidence(FEWEST, 0) >= ACCEPT_AT > evidence(FEWEST - 1, 0)
 
 
-@given(COUNT, COUNT, COUNT, COUNT)
-def test_labels_since_are_never_below_none(wins: int, losses: int, more: int, erased: int) -> None:
-    earlier = Labels(wins=wins, losses=losses)
-    later = Labels(wins=wins + more, losses=max(0, losses - erased))
-    assert later.since(earlier) == Labels(wins=more)
+@given(st.lists(st.sampled_from(("for", "against", "neither"))))
+def test_labels_are_counted_by_what_they_say(said: list[Said]) -> None:
+    found = Labels.of(said)
+    assert (found.wins, found.losses, found.given) == (said.count("for"), said.count("against"), len(said))
 
 
 def test_only_labels_that_speak_clearly_against_it_reverse_a_change() -> None:

@@ -18,7 +18,7 @@ from edge_runtime.model import loading
 from edge_runtime.model.loading import LoadedVariant
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.tasks.classification import Classification
-from edge_runtime.types import Reading
+from edge_runtime.types import Float32, Reading
 from edge_runtime.update.acceptance import Elapsed, Rules, fault, passed
 from edge_runtime.update.shadow import Pair, Steady, Tally
 from edge_runtime.windowing.window import Window, Windower
@@ -301,6 +301,35 @@ def test_models_with_states_see_every_window_in_order(
             assert both.compare() is None
     assert old.asked == new.asked == list(range(40))
     assert (both.tally.skipped, both.tally.compared, both.tally.agreed) == (0, 37, 37)
+
+
+@pytest.mark.parametrize("new_leads", [True, False])
+@pytest.mark.parametrize(("kind", "late"), [(Fake, 0), (Counting, 3)])
+def test_each_window_that_both_answered_differently_is_told_with_the_old_answer_first(
+    clock: SimulatedClock, kind: type[Fake], late: int, *, new_leads: bool
+) -> None:
+    """Mutation: `Pair._ask` that hands over the leader's answers first: labels for the new model count against it."""
+    told: list[tuple[int, int, int]] = []
+
+    def differ(window: Window, old: Float32, new: Float32) -> None:
+        told.append((window.slot, int(old.argmax()), int(new.argmax())))
+
+    new = Counting(clock, 2, warm_up=late) if kind is Counting else Fake(clock, 2)
+    both = Pair(kind(clock, 1), new, agree=AGREE, new_leads=new_leads, clock=clock, share=1.0, differ=differ)
+    both.predict(windows(8))
+    both.compare()
+    assert told == [(slot, 1, 2) for slot in range(late, 8)]
+
+
+def test_windows_on_which_both_agree_are_told_to_nobody(clock: SimulatedClock) -> None:
+    told: list[Window] = []
+    both = Pair(
+        Fake(clock, 1), Fake(clock, 1), agree=AGREE, new_leads=False, clock=clock, share=1.0,
+        differ=lambda window, *_: told.append(window),
+    )  # fmt: skip
+    both.predict(windows(8))
+    both.compare()
+    assert (told, both.tally.compared) == ([], 8)
 
 
 def test_the_old_model_is_at_the_same_step_when_it_stands_in(clock: SimulatedClock) -> None:

@@ -60,5 +60,9 @@ SETS = {
             data={"fsdd": "spoken-digits-fsdd", "commands": "speech-commands-mini"}, folds=4, groups="speakers",
             kind="sound",
         ),
+        Set(
+            name="speech-commands", recipe=RECIPES / "speech-commands.toml", data={"commands": "speech-commands-mini"},
+            folds=4, groups="speakers", kind="sound",
+        ),
     )
 }  # fmt: skip

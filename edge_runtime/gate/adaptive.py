@@ -19,10 +19,10 @@ bundle's spread (`edge_runtime.manifest.surround.SurroundGate.spread`):
 7. Scores that cannot be told from 1 are put in an order by their windows' ids, so that a share of these can be hard,
    the same ones on every run. Of other equal scores now all and now none are hard: the share holds over time.
 
-Of any stream whose scores lie in reach, also one made in view of the threshold, at no time are more windows than
-``4 * REACH / STEP`` (200) too many or too few: each moves the threshold by `STEP` units, which has twice `REACH` to go,
-and the pool may have moved it as far the other way. Without rule 3 a stream would owe for ever what it owed at its
-beginning.
+Of any stream whose scores lie a step within reach, also one made in view of the threshold, at no time are more windows
+than ``4 * REACH / STEP`` (200) too many or too few: each moves the threshold by `STEP` units, which has twice `REACH`
+to go, and the pool may have moved it as far the other way. Without rule 3 a stream would owe for ever what it owed at
+its beginning.
 
 Sources: Gibbs and Candes 2021 (arXiv:2106.00170), for a share without assumptions on the scores and for the level that
 moves; Angelopoulos, Barber and Bates 2024 (arXiv:2402.01139), for steps that become smaller. Figures: docs/guide.md.

@@ -74,7 +74,7 @@ def test_any_stream_within_reach_has_as_many_hard_windows_as_asked_but_for_a_num
 ) -> None:
     rng = np.random.default_rng(seed)
     places = np.concatenate([rng.normal(middle, spread, n) for n, middle, spread in parts])
-    hard = play(begun(bundle(share, 0.5)), scores(np.clip(places, 0.01 - REACH, REACH - 0.01)))
+    hard = play(begun(bundle(share, 0.5)), scores(np.clip(places, STEP - REACH, REACH - STEP)))  # a step from its bound
     owed = np.abs(np.cumsum(hard - share))
     assert owed.max() <= OWED
 

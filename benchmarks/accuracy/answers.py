@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,16 @@ from edge_runtime.clock import SystemClock
 FILES = ("onnx-fp32", "onnx-int8-u8s8")
 
 
-def answers_of(recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say, *, folds: int) -> OutOfFold:
+def answers_of(
+    recipe: Path,
+    folders: Mapping[str, Path],
+    cache: Path,
+    say: Say,
+    *,
+    folds: int,
+    apart: Sequence[str] = (),
+    seed: int = 0,
+) -> OutOfFold:
     """Train a recipe's models once for each fold of all its groups, its test groups too, and keep what they answer.
 
     Nothing is pruned: channels would be chosen again in every fold.
@@ -30,19 +39,22 @@ def answers_of(recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say,
         cache: folder for models and answers.
         say: takes progress.
         folds: how many.
+        apart: groups of an official test set, which no fold is trained on.
+        seed: added to the recipe's: another training of the same.
     """
-    file = cache / "answers.npz"
+    file = cache / (f"answers-{seed}.npz" if seed else "answers.npz")
     if file.exists():
         return read_answers(file)
     cache.mkdir(parents=True, exist_ok=True)
-    wanted: Recipe = dataclasses.replace(load(recipe), prune=None)
+    stated = load(recipe)
+    wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)
     models = make_models(wanted, splits, steps, say)
     dataset, digest = read_all(wanted, folders)
     kept = {group for groups in splits.recordings.groups.values() for group in groups}
     dataset = dataset.only([group for group in dataset.groups if group in kept])
-    found = cross_fit(wanted, dataset, digest, models, steps, say, folds=folds, files=FILES)
+    found = cross_fit(wanted, dataset, digest, models, steps, say, folds=folds, files=FILES, apart=apart)
     write_answers(file, found)
     return found
 

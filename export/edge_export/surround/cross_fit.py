@@ -7,7 +7,8 @@ which it then answers.
 
 1. Groups are dealt by the number of their windows, the largest first, each to the fold that has the fewest.
 2. Every fold's models are trained as a refit is (`edge_export.stages.refit_models`): what was chosen stays chosen.
-3. What is chosen was chosen once, on validation groups, which come back as folds: families and lengths of training
+3. Groups set apart (a test set that others defined) are answered last, by what is trained on all others.
+4. What is chosen was chosen once, on validation groups, which come back as folds: families and lengths of training
    have seen them, weights have not.
 
 Source: cross-fitting and stacking: Wolpert 1992 (stacked generalisation); Chernozhukov et al. 2018 (arXiv:1608.00060).
@@ -99,6 +100,7 @@ def cross_fit(
     *,
     folds: int,
     files: Sequence[str],
+    apart: Sequence[str] = (),
 ) -> OutOfFold:
     """Train the chosen models once for each fold, and ask them about the groups that they have not seen.
 
@@ -111,12 +113,15 @@ def cross_fit(
         say: told which fold is trained.
         folds: how many, at most one for each group.
         files: names of the device's files that are asked; one that a fold does not have is left out.
+        apart: groups that no fold is trained on; they are the last fold (rule 3).
     """
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
-    dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
+    dealt = deal({group: len(windows) for group, windows in cut.items() if group not in apart}, folds)
+    if apart:
+        dealt.append(list(apart))
     parts: list[tuple[Windows, dict[str, Float32], int]] = []
     for number, held in enumerate(dealt):
-        rest = dataset.only([group for group in dataset.groups if group not in held])
+        rest = dataset.only([group for group in dataset.groups if group not in {*held, *apart}])
         left_out = dataset.only(held)
         seen, unseen = _cut(recipe, rest), _cut(recipe, left_out)
         splits = Splits(

@@ -21,5 +21,5 @@ def test_the_recipe_of_each_set_is_read(name: str) -> None:
 
 def test_every_speaker_of_the_commands_is_a_group_of_his_own(shared: Path) -> None:
     one = SETS["speech-commands"]
-    dataset, _ = read_all(load(one.recipe), one.folders(shared, None))
+    dataset, _ = read_all(load(one.recipe), one.folders(shared, {}, Path()))
     assert (len(dataset.recordings), len(dataset.groups)) == (74, 15)

@@ -74,20 +74,22 @@ def answers_unseen(
     return OutOfFold(windows=splits.validation, given=given, fold=fold)
 
 
-def deal(counts: Mapping[str, int], folds: int) -> list[list[str]]:
+def deal(counts: Mapping[str, int], folds: int, apart: Sequence[str] = ()) -> list[list[str]]:
     """Deal groups into folds of about the same number of windows (rule 1).
 
     Args:
         counts: windows by group.
         folds: 2 or more; at most one for each group is made.
+        apart: groups that are the last fold together, beyond `folds` (rule 3).
     """
-    dealt: list[list[str]] = [[] for _ in range(min(folds, len(counts)))]
+    free = [group for group in counts if group not in apart]
+    dealt: list[list[str]] = [[] for _ in range(min(folds, len(free)))]
     loads = [0] * len(dealt)
-    for group in sorted(counts, key=lambda each: (-counts[each], each)):
+    for group in sorted(free, key=lambda each: (-counts[each], each)):
         least = loads.index(min(loads))
         dealt[least].append(group)
         loads[least] += counts[group]
-    return dealt
+    return [*dealt, list(apart)] if apart else dealt
 
 
 def cross_fit(
@@ -116,9 +118,7 @@ def cross_fit(
         apart: groups that no fold is trained on; they are the last fold (rule 3).
     """
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
-    dealt = deal({group: len(windows) for group, windows in cut.items() if group not in apart}, folds)
-    if apart:
-        dealt.append(list(apart))
+    dealt = deal({group: len(windows) for group, windows in cut.items()}, folds, apart)
     parts: list[tuple[Windows, dict[str, Float32], int]] = []
     for number, held in enumerate(dealt):
         rest = dataset.only([group for group in dataset.groups if group not in {*held, *apart}])

@@ -31,3 +31,13 @@ def test_folds_differ_by_no_more_than_the_largest_group(counts: dict[str, int], 
 def test_the_order_of_groups_does_not_matter() -> None:
     counts = {"a": 5, "b": 5, "c": 9, "d": 1}
     assert deal(counts, 2) == deal(dict(reversed(counts.items())), 2)
+
+
+@given(COUNTS, st.integers(2, 10), st.data())
+def test_groups_set_apart_are_the_last_fold_and_in_no_other(
+    counts: dict[str, int], folds: int, data: st.DataObject
+) -> None:
+    apart = data.draw(st.lists(st.sampled_from(sorted(counts)), min_size=1, max_size=len(counts) - 1, unique=True))
+    *others, last = deal(counts, folds, apart)
+    assert last == apart
+    assert others == deal({group: count for group, count in counts.items() if group not in apart}, folds)

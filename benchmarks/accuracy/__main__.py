@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from edge_export.data.dataset import Int64
 from edge_export.package.bundles import TEACHER as TEACHER_FILE
 from edge_export.recipe.recipe import load
-from edge_export.surround.cross_fit import OutOfFold
+from edge_export.surround.cross_fit import Folds, OutOfFold
 from edge_export.training.baseline import RandomForest
 
 from benchmarks.accuracy import headline
@@ -34,7 +33,7 @@ Answered = dict[str, Int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Choices of the command line."""
 
     data: Path | None
     wheels: dict[str, Path]
@@ -72,69 +71,72 @@ def _measure(one: Set, options: Options) -> str:
     found: dict[str, list[float]] = {}
     first: list[Line] = []
     for seed in range(options.seeds):
-        given = answers_of(one.recipe, folders, cache, _say, folds=one.folds, apart=one.apart, seed=seed)
+        given = answers_of(one.recipe, folders, cache, _say, folds=Folds(one.folds, one.apart), seed=seed)
         judged = [int(given.fold.max())] if one.apart else sorted({*given.fold.tolist()})
         answered = _peers_answers(given, peers, cache, seed=seed, judged=judged)
         ours, asked = ways(recipe, given, FILES[-1], judged=judged, stream=not one.no_stream)
         kept = np.isin(given.fold, judged)
         table = lines(
-            only(given.windows, kept), recipe.window.hop, {name: each[kept] for name, each in (answered | ours).items()},
-            {name: each[kept] for name, each in asked.items()}, len(recipe.classes),
-        )  # fmt: skip
+            only(given.windows, kept),
+            recipe.window.hop,
+            {name: each[kept] for name, each in (answered | ours).items()},
+            {name: each[kept] for name, each in asked.items()},
+            len(recipe.classes),
+        )
         first = first or table
         for line in table:
             found.setdefault(line.name, []).append(line.accuracy.mean)
         if not seed:
-            costs = _costs(one, given, peers, network_costs(recipe, folders, cache, _say), judged)
-            _print(one, given, kept, table, costs)
-    names = [line.name for line in first if line.name not in {*peers, TEACHER}]
+            costs = _costs(given, peers, network_costs(recipe, folders, cache, _say), judged)
+            names = [line.name for line in table if line.name not in {*peers, TEACHER}]
+            print(f"\n### {one.name}: {kept.sum():,} windows of {_origin(one, given, kept)}\n")
+            print("Best known: {:.3f} ({}).\n".format(*headline.best_known(one, table, names)))
+            _print(table, costs, stream=not one.no_stream)
     return headline.row(one, first, names, costs, found)
 
 
 def _peers_answers(given: OutOfFold, peers: dict[str, Peer], cache: Path, *, seed: int, judged: list[int]) -> Answered:
-    suffix = f"-{seed}" if seed else ""
-    return {
-        name: _kept(
-            cache / f"{name.split()[0]}{suffix}.npy",
-            lambda peer=peer: fold_by_fold(given.windows, given.fold, peer, seed=seed, judged=judged),
-        )
-        for name, peer in peers.items()
-    }
+    """Return the answers of peers, made once."""
+    answered: Answered = {}
+    for name, peer in peers.items():
+        file = cache / f"{name.split()[0]}{f'-{seed}' if seed else ''}.npy"
+        if not file.exists():
+            np.save(file, fold_by_fold(given.windows, given.fold, peer, seed=seed, judged=judged))
+        answered[name] = np.load(file)
+    return answered
 
 
-def _costs(
-    one: Set, given: OutOfFold, peers: dict[str, Peer], networks: dict[str, Cost], judged: list[int]
-) -> dict[str, Cost]:
+def _costs(given: OutOfFold, peers: dict[str, Peer], networks: dict[str, Cost], judged: list[int]) -> dict[str, Cost]:
     """Return the costs of each row's model; a peer's are of the last fold's."""
     left: npt.NDArray[np.bool_] = given.fold == judged[-1]
-    costs = {name: peer_cost(fit_without(given.windows, left, peer, seed=0), given.windows.x[left]) for name, peer in peers.items()}
+    costs = {
+        name: peer_cost(fit_without(given.windows, left, peer, seed=0), given.windows.x[left])
+        for name, peer in peers.items()
+    }
     return costs | {TEACHER: networks[TEACHER_FILE], DEVICE: networks[FILES[-1]]}
 
 
-def _print(one: Set, given: OutOfFold, kept: npt.NDArray[np.bool_], table: list[Line], costs: dict[str, Cost]) -> None:
+def _origin(one: Set, given: OutOfFold, kept: npt.NDArray[np.bool_]) -> str:
+    """Return whose windows they are, and which rows have no meaning for them."""
     groups = len(np.unique(given.windows.group[kept]))
-    print(f"\n### {one.name}: {kept.sum():,} windows of {groups} {one.groups}, {given.fold.max() + 1} folds\n")
+    told = f"{groups} {one.groups}, {given.fold.max() + 1} folds"
     if one.apart:
-        print(f"Trained on {len(kept) - kept.sum():,} others, by the official split; it does not say whose they are.\n")
+        told = f"the {one.groups}\n\nTrained on {(~kept).sum():,} others. The split does not say whose they are."
     elif groups < FEW:
-        print(f"{groups} {one.groups} are too few to say what the next one gets.\n")
+        told += f"\n\n{groups} {one.groups} are too few to say what the next one gets."
     if one.no_stream:
-        print(f"No row over time, and no share for every key: {one.no_stream}.\n")
-    best, whose = headline.best_known(one, table, [line.name for line in table if line.name not in costs or line.name == DEVICE])
-    print(f"Best known: {best:.3f} ({whose}).\n")
-    print("| way | accuracy, next one | macro F1 | near borders | events F1 | over the device as of today | asked | bytes | us |")
-    print("|---|---|---|---|---|---|---|---|---|")
+        told += f"\n\nNo row over time, and no share for every key: {one.no_stream}."
+    return told
+
+
+def _print(table: list[Line], costs: dict[str, Cost], *, stream: bool) -> None:
+    columns = ["way", "accuracy, next one", "macro F1", *(["near borders", "events F1"] if stream else [])]
+    columns += ["over the device as of today", "asked", "bytes", "us"]
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
     for line in table:
-        print(_row(line, costs.get(line.name, costs[DEVICE]), stream=not one.no_stream))
+        print(f"| {' | '.join(_row(line, costs.get(line.name, costs[DEVICE]), stream=stream))} |")
     sys.stdout.flush()
-
-
-def _kept(file: Path, make: Callable[[], Int64]) -> Int64:
-    """Return a peer's answers, made once."""
-    if not file.exists():
-        np.save(file, make())
-    found: Int64 = np.load(file)
-    return found
 
 
 def _peers(one: Set, shared: Path | None, rate_hz: float) -> dict[str, Peer]:
@@ -146,17 +148,20 @@ def _peers(one: Set, shared: Path | None, rate_hz: float) -> dict[str, Peer]:
     return peers
 
 
-def _row(line: Line, cost: Cost, *, stream: bool) -> str:
+def _row(line: Line, cost: Cost, *, stream: bool) -> list[str]:
     mean, low, high = line.gain
-    asked = f"{line.asked:.1%}" if line.asked else ""
-    gain = "" if line.name == DEVICE else f"{mean:+.3f}"
-    if gain and line.accuracy.groups > 1:
-        gain = "" if mean == low == high == 0 else f"{gain} ({low:+.3f} to {high:+.3f})"
-    accuracy = str(line.accuracy) if line.accuracy.groups > 1 else f"{line.accuracy.mean:.3f}"
-    streams = f"{line.tolerant:.3f} | {line.events:.3f}" if stream else "| "
-    return (
-        f"| {line.name} | {accuracy} | {line.macro_f1:.3f} | {streams} | {gain} | {asked} | {cost.size:,} | {cost.us:,.0f} |"
-    )
+    gain = "" if line.name == DEVICE or mean == low == high == 0 else f"{mean:+.3f}"
+    alone = line.accuracy.groups == 1
+    return [
+        line.name,
+        f"{line.accuracy.mean:.3f}" if alone else str(line.accuracy),
+        f"{line.macro_f1:.3f}",
+        *([f"{line.tolerant:.3f}", f"{line.events:.3f}"] if stream else []),
+        f"{gain} ({low:+.3f} to {high:+.3f})" if gain and not alone else gain,
+        f"{line.asked:.1%}" if line.asked else "",
+        f"{cost.size:,}",
+        f"{cost.us:,.0f}",
+    ]
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from edge_export.recipe.recipe import Recipe, load
 from edge_export.splits import read_all, read_splits
 from edge_export.stages import make_models
 from edge_export.step_cache import Say, StepCache, code_digest
-from edge_export.surround.cross_fit import OutOfFold, cross_fit
+from edge_export.surround.cross_fit import Folds, OutOfFold, cross_fit
 
 from edge_runtime.clock import SystemClock
 
@@ -25,8 +25,7 @@ def answers_of(
     cache: Path,
     say: Say,
     *,
-    folds: int,
-    apart: Sequence[str] = (),
+    folds: Folds,
     seed: int = 0,
 ) -> OutOfFold:
     """Train a recipe's models once for each fold of all its groups, its test groups too, and keep what they answer.
@@ -38,8 +37,7 @@ def answers_of(
         folders: where the data lies.
         cache: folder for models and answers.
         say: takes progress.
-        folds: how many.
-        apart: groups of an official test set, which no fold is trained on.
+        folds: that groups are dealt into; an official test set is set apart.
         seed: added to the recipe's: another training of the same.
     """
     file = cache / (f"answers-{seed}.npz" if seed else "answers.npz")
@@ -54,7 +52,7 @@ def answers_of(
     dataset, digest = read_all(wanted, folders)
     kept = {group for groups in splits.recordings.groups.values() for group in groups}
     dataset = dataset.only([group for group in dataset.groups if group in kept])
-    found = cross_fit(wanted, dataset, digest, models, steps, say, folds=folds, files=FILES, apart=apart)
+    found = cross_fit(wanted, dataset, digest, models, steps, say, folds=folds, files=FILES)
     write_answers(file, found)
     return found
 

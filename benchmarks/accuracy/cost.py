@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from edge_export.data.dataset import Float32
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.package.bundles import TEACHER
 from edge_export.recipe.recipe import Recipe
@@ -22,7 +24,7 @@ from edge_export.stages import make_models
 from edge_export.step_cache import Say, StepCache, code_digest
 
 from benchmarks.accuracy.answers import FILES
-from benchmarks.accuracy.peers import Fitted, Float32
+from benchmarks.accuracy.peers import Fitted
 from edge_runtime.clock import SystemClock
 
 STEPS = 10
@@ -31,7 +33,7 @@ TIMES = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What an answer costs a device.
+    """Cost of an answer to a device.
 
     Attributes:
         size: bytes of the model.
@@ -47,23 +49,28 @@ def network_costs(recipe: Recipe, folders: Mapping[str, Path], cache: Path, say:
     file = cache / "cost.json"
     if not file.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({name: asdict(cost) for name, cost in _measured(recipe, folders, cache, say).items()}))
+        file.write_text(
+            json.dumps({name: asdict(cost) for name, cost in _measured(recipe, folders, cache, say).items()})
+        )
     return {name: Cost(**plain) for name, plain in json.loads(file.read_text("utf-8")).items()}
 
 
 def peer_cost(fitted: Fitted, x: Float32) -> Cost:
-    """Return the cost of a peer; `x` are some windows that it has not answered yet, one for each time."""
+    """Return the cost of a peer; `x` are some windows."""
     took = []
+    unseen = x * np.float32(1 + 1e-4)  # an embedding remembers what it was asked
     for row in range(min(TIMES, len(x))):
         began = time.perf_counter()
-        fitted.answer(x[row : row + 1])
+        fitted.answer(unseen[row : row + 1])
         took.append(time.perf_counter() - began)
-    return Cost(size=int(fitted.size), us=1e6 * statistics.median(took))
+    return Cost(size=fitted.size, us=1e6 * statistics.median(took))
 
 
 def _measured(recipe: Recipe, folders: Mapping[str, Path], cache: Path, say: Say) -> dict[str, Cost]:
     splits = read_splits(recipe, folders, say)
-    models = make_models(_brief(recipe), splits, StepCache(cache / "brief", {"code": code_digest()}, say, SystemClock()), say)
+    models = make_models(
+        _brief(recipe), splits, StepCache(cache / "brief", {"code": code_digest()}, say, SystemClock()), say
+    )
     files = {source.name: source for source in models.candidates.sources()}
     timed = against_teacher(models.cloud, files, FILES[-1], splits.validation)
     sizes = {TEACHER: len(models.cloud.model), FILES[-1]: len(files[FILES[-1]].model)}

@@ -33,7 +33,11 @@ def closed(today: float, now: float, best: float) -> str:
 
 
 def row(
-    one: Set, lines: Sequence[Line], ours: Sequence[str], costs: Mapping[str, Cost], seeds: Mapping[str, Sequence[float]]
+    one: Set,
+    lines: Sequence[Line],
+    ours: Sequence[str],
+    costs: Mapping[str, Cost],
+    seeds: Mapping[str, Sequence[float]],
 ) -> str:
     """Return the row of a set in the headline's table.
 
@@ -54,14 +58,15 @@ def row(
     today, now = by_name[ours[0]].accuracy.mean, by_name[ours[-1]].accuracy.mean
     best, whose = best_known(one, lines, ours)
     peers = "; ".join(
-        f"{line.name} {told(line.name)}" + (f", {times(costs[line.name].size / costs[DEVICE].size)}" if line.name in costs else "")
+        f"{line.name} {told(line.name)}"
+        + (f", {times(costs[line.name].size / costs[DEVICE].size)}" if line.name in costs else "")
         for line in lines
         if line.name not in ours
     )
     device = costs[DEVICE]
     return (
-        f"| {one.name} | {device.size:,} | {device.us:,.0f} | {told(ours[0])} | {told(ours[-1])} | {best:.3f} ({whose}) "
-        f"| {closed(today, now, best)} | {peers} |"
+        f"| {one.name} | {device.size:,} | {device.us:,.0f} | {told(ours[0])} | {told(ours[-1])} "
+        f"| {best:.3f} ({whose}) | {closed(today, now, best)} | {peers} |"
     )
 
 

@@ -27,7 +27,6 @@ FRAMES = 76
 """Frames of one embedding."""
 
 
-
 class Fitted(Protocol):
     """A trained peer."""
 
@@ -61,7 +60,7 @@ def fold_by_fold(
 
 
 def fit_without(windows: Windows, left: npt.NDArray[np.bool_], peer: Peer, *, seed: int) -> Fitted:
-    """Train a peer on all windows but some, or on so many of them."""
+    """Train a peer on all windows but some, at most `MOST_WINDOWS` of them."""
     seen = np.flatnonzero(~left)
     seen = seen[spread(len(seen), MOST_WINDOWS)]
     return peer(windows.x[seen], windows.y[seen], seed=seed)
@@ -99,7 +98,7 @@ class _Head:
 
     @property
     def size(self) -> int:
-        return self.embedding.size + 4 * (self.head.coef_.size + self.head.intercept_.size)
+        return self.embedding.size + 4 * int(self.head.coef_.size + self.head.intercept_.size)
 
     def answer(self, x: Float32) -> Int64:
         answers: Int64 = self.head.predict(self.scale.transform(self.embedding.features(x))).astype(np.int64)

@@ -158,7 +158,7 @@ class MiniRocketRidge:
     @property
     def size(self) -> int:
         """Bytes of biases, channels and weights, the scale folded into these."""
-        return self._transform.size + 4 * (self._ridge.coef_.size + self._ridge.intercept_.size)
+        return self._transform.size + 4 * int(self._ridge.coef_.size + self._ridge.intercept_.size)
 
 
 def minirocket(x: Float32, y: Int64, unseen: Float32, *, seed: int) -> Int64:

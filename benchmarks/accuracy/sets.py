@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edge_runtime.errors import ConfigError
-
 from benchmarks.accuracy import prepare
+from edge_runtime.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -77,7 +76,9 @@ class Set:
         if self.package in wheels:
             found = dict.fromkeys(self.data, wheels[self.package])
         elif shared is None or self.package == "aeon":
-            need = f"--{self.package} WHEEL: pip download --no-deps {PACKAGES[self.package]}" if self.package else "--data"
+            need = (
+                f"--{self.package} WHEEL: pip download --no-deps {PACKAGES[self.package]}" if self.package else "--data"
+            )
             raise ConfigError(f"{self.name}: left out, since its data is not there ({need})")
         else:
             found = {key: shared / "data" / folder for key, folder in self.data.items()}

@@ -20,8 +20,8 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 
 _BLOCK = 16
-"""Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used, unless
-the segment would then be shorter than a window."""
+"""Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used,
+unless the segment would then be shorter than a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +218,7 @@ def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> li
     return _stretches(recording, rate_hz, contract, _BLOCK) or _stretches(recording, rate_hz, contract, whole)
 
 
-def _stretches(
-    recording: Recording, rate_hz: float, contract: InputContract, size: int
-) -> list[tuple[Float32, Int64]]:
+def _stretches(recording: Recording, rate_hz: float, contract: InputContract, size: int) -> list[tuple[Float32, Int64]]:
     """Bring a recording to the grid in pieces of `size` samples."""
     t = stamps(recording, rate_hz)
     blocks = cut(replace(contract, window=size, hop=size, context=0), recording, t)

@@ -33,6 +33,19 @@ from edge_export.step_cache import Say, StepCache
 CLOUD = "cloud"
 
 
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Folds to deal groups into.
+
+    Attributes:
+        count: how many, at most one for each group.
+        apart: groups that no fold is trained on; they are one fold more, the last (rule 3).
+    """
+
+    count: int
+    apart: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfFold:
     """Windows with what models answered that have not seen their groups.
@@ -62,7 +75,7 @@ def answers_unseen(
         say: told which fold is trained.
     """
     if recipe.split.folds:
-        whole, folds = splits.unseen(recipe), recipe.split.folds
+        whole, folds = splits.unseen(recipe), Folds(recipe.split.folds)
         return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=files)
     given = {
         source.name: answers(source, splits.validation.x)
@@ -74,22 +87,21 @@ def answers_unseen(
     return OutOfFold(windows=splits.validation, given=given, fold=fold)
 
 
-def deal(counts: Mapping[str, int], folds: int, apart: Sequence[str] = ()) -> list[list[str]]:
+def deal(counts: Mapping[str, int], folds: Folds) -> list[list[str]]:
     """Deal groups into folds of about the same number of windows (rule 1).
 
     Args:
         counts: windows by group.
         folds: 2 or more; at most one for each group is made.
-        apart: groups that are the last fold together, beyond `folds` (rule 3).
     """
-    free = [group for group in counts if group not in apart]
-    dealt: list[list[str]] = [[] for _ in range(min(folds, len(free)))]
+    free = [group for group in counts if group not in folds.apart]
+    dealt: list[list[str]] = [[] for _ in range(min(folds.count, len(free)))]
     loads = [0] * len(dealt)
     for group in sorted(free, key=lambda each: (-counts[each], each)):
         least = loads.index(min(loads))
         dealt[least].append(group)
         loads[least] += counts[group]
-    return [*dealt, list(apart)] if apart else dealt
+    return [*dealt, list(folds.apart)] if folds.apart else dealt
 
 
 def cross_fit(
@@ -100,9 +112,8 @@ def cross_fit(
     steps: StepCache,
     say: Say,
     *,
-    folds: int,
+    folds: Folds,
     files: Sequence[str],
-    apart: Sequence[str] = (),
 ) -> OutOfFold:
     """Train the chosen models once for each fold, and ask them about the groups that they have not seen.
 
@@ -113,15 +124,14 @@ def cross_fit(
         first: what was chosen.
         steps: keep what takes long.
         say: told which fold is trained.
-        folds: how many, at most one for each group.
+        folds: that groups are dealt into.
         files: names of the device's files that are asked; one that a fold does not have is left out.
-        apart: groups that no fold is trained on; they are the last fold (rule 3).
     """
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
-    dealt = deal({group: len(windows) for group, windows in cut.items()}, folds, apart)
+    dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
     parts: list[tuple[Windows, dict[str, Float32], int]] = []
     for number, held in enumerate(dealt):
-        rest = dataset.only([group for group in dataset.groups if group not in {*held, *apart}])
+        rest = dataset.only([group for group in dataset.groups if group not in {*held, *folds.apart}])
         left_out = dataset.only(held)
         seen, unseen = _cut(recipe, rest), _cut(recipe, left_out)
         splits = Splits(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestKnown:
-    """The best accuracy that is known for the task, published or measured by somebody else.
+    """The best accuracy that is known for the task, published or measured elsewhere.
 
     Attributes:
         accuracy: share of right answers, on whatever groups its source says.
@@ -26,7 +26,7 @@ class BestKnown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRecipe:
-    """What the report says beside what was measured.
+    """Figures of others, for the report.
 
     Attributes:
         best_known: for the task; the report compares with the best of it and its own peers.

@@ -12,14 +12,22 @@ from edge_export.recipe.recipe import Recipe, load
 from edge_export.splits import read_all, read_splits
 from edge_export.stages import make_models
 from edge_export.step_cache import Say, StepCache, code_digest
-from edge_export.surround.cross_fit import OutOfFold, cross_fit
+from edge_export.surround.cross_fit import Folds, OutOfFold, cross_fit
 
 from edge_runtime.clock import SystemClock
 
 FILES = ("onnx-fp32", "onnx-int8-u8s8")
 
 
-def answers_of(recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say, *, folds: int) -> OutOfFold:
+def answers_of(
+    recipe: Path,
+    folders: Mapping[str, Path],
+    cache: Path,
+    say: Say,
+    *,
+    folds: Folds,
+    seed: int = 0,
+) -> OutOfFold:
     """Train a recipe's models once for each fold of all its groups, its test groups too, and keep what they answer.
 
     Nothing is pruned: channels would be chosen again in every fold.
@@ -29,13 +37,15 @@ def answers_of(recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say,
         folders: where the data lies.
         cache: folder for models and answers.
         say: takes progress.
-        folds: how many.
+        folds: that groups are dealt into; an official test set is set apart.
+        seed: added to the recipe's: another training of the same.
     """
-    file = cache / "answers.npz"
+    file = cache / (f"answers-{seed}.npz" if seed else "answers.npz")
     if file.exists():
         return read_answers(file)
     cache.mkdir(parents=True, exist_ok=True)
-    wanted: Recipe = dataclasses.replace(load(recipe), prune=None)
+    stated = load(recipe)
+    wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)
     models = make_models(wanted, splits, steps, say)

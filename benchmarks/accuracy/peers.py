@@ -2,55 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 from edge_export.data.dataset import Float32, Int64, Windows, spread
-from edge_export.training.baseline import random_forest
 from scipy.signal import resample_poly
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.accuracy.rocket import minirocket
+from benchmarks.accuracy.rocket import MiniRocketRidge
 
 MOST_WINDOWS = 4000
 """Training windows of a peer, evenly spread."""
 LONG = 2000
 """Samples of a window beyond which MiniRocket takes minutes a fold; such windows are halved until they are shorter."""
 EMBEDDING_HZ = 16000
+FILES = ("melspectrogram.onnx", "embedding_model.onnx")
 FRAMES = 76
 """Frames of one embedding."""
 
-Peer = Callable[[Float32, Int64, Float32], Int64]
+
+class Fitted(Protocol):
+    """A trained peer."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of what it has learnt, and of what it needs."""
+        ...
+
+    def answer(self, x: Float32) -> Int64:
+        """(n, channels, samples) to (n,) class indices."""
+        ...
 
 
-def fold_by_fold(windows: Windows, fold: npt.NDArray[np.int64], peer: Peer) -> Int64:
-    """Answer every fold by a peer that was trained on the others: (n,) class indices."""
-    x = windows.x
-    answers = np.empty(len(windows), np.int64)
-    for number in np.unique(fold):
+class Peer(Protocol):
+    """A way to train one."""
+
+    def __call__(self, x: Float32, y: Int64, *, seed: int) -> Fitted:
+        """Train on some windows."""
+        ...
+
+
+def fold_by_fold(
+    windows: Windows, fold: npt.NDArray[np.int64], peer: Peer, *, seed: int, judged: Sequence[int]
+) -> Int64:
+    """Answer folds by a peer that was trained on the others: (n,) class indices, -1 where a fold is not judged."""
+    answers = np.full(len(windows), -1, np.int64)
+    for number in judged:
         left = fold == number
-        seen = np.flatnonzero(~left)
-        seen = seen[spread(len(seen), MOST_WINDOWS)]
-        answers[left] = peer(x[seen], windows.y[seen], x[left])
+        answers[left] = fit_without(windows, left, peer, seed=seed).answer(windows.x[left])
     return answers
 
 
-def forest(x: Float32, y: Int64, unseen: Float32) -> Int64:
-    """Random forest on seven statistics of each channel."""
-    return random_forest(x, y, unseen, seed=0)
+def fit_without(windows: Windows, left: npt.NDArray[np.bool_], peer: Peer, *, seed: int) -> Fitted:
+    """Train a peer on all windows but some, at most `MOST_WINDOWS` of them."""
+    seen = np.flatnonzero(~left)
+    seen = seen[spread(len(seen), MOST_WINDOWS)]
+    return peer(windows.x[seen], windows.y[seen], seed=seed)
 
 
-def rocket(x: Float32, y: Int64, unseen: Float32) -> Int64:
-    """MiniRocket and ridge regression."""
+class Rocket:
+    """MiniRocket and ridge regression; long windows are halved first."""
+
+    def __init__(self, x: Float32, y: Int64, *, seed: int) -> None:
+        self._fitted = MiniRocketRidge(_halved(x), y, seed=seed)
+
+    @property
+    def size(self) -> int:
+        """See `Fitted.size`."""
+        return self._fitted.size
+
+    def answer(self, x: Float32) -> Int64:
+        """See `Fitted.answer`."""
+        return self._fitted.answer(_halved(x))
+
+
+def _halved(x: Float32) -> Float32:
     while x.shape[2] > LONG:
-        x, unseen = (
-            each[:, :, : each.shape[2] // 2 * 2].reshape(*each.shape[:2], -1, 2).mean(3) for each in (x, unseen)
-        )
-    return minirocket(np.ascontiguousarray(x), y, np.ascontiguousarray(unseen), seed=0)
+        x = x[:, :, : x.shape[2] // 2 * 2].reshape(*x.shape[:2], -1, 2).mean(3)
+    return np.ascontiguousarray(x)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Logistic regression on an embedding."""
+
+    embedding: SpeechEmbedding
+    scale: StandardScaler
+    head: LogisticRegression
+
+    @property
+    def size(self) -> int:
+        return self.embedding.size + 4 * int(self.head.coef_.size + self.head.intercept_.size)
+
+    def answer(self, x: Float32) -> Int64:
+        answers: Int64 = self.head.predict(self.scale.transform(self.embedding.features(x))).astype(np.int64)
+        return answers
 
 
 class SpeechEmbedding:
@@ -64,19 +116,19 @@ class SpeechEmbedding:
     def __init__(self, folder: Path, rate_hz: float) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        self._mel = onnxruntime.InferenceSession(folder / "melspectrogram.onnx", options)
-        self._net = onnxruntime.InferenceSession(folder / "embedding_model.onnx", options)
+        self._mel, self._net = (onnxruntime.InferenceSession(folder / name, options) for name in FILES)
         self._rate_hz = round(rate_hz)
         self._known: dict[bytes, Float32] = {}
+        self.size = sum((folder / name).stat().st_size for name in FILES)
 
-    def __call__(self, x: Float32, y: Int64, unseen: Float32) -> Int64:
-        """Train on some windows, answer others."""
+    def __call__(self, x: Float32, y: Int64, *, seed: int) -> Fitted:
+        """Train a head on some windows."""
         scale = StandardScaler()
-        head = LogisticRegression(C=0.1, max_iter=500).fit(scale.fit_transform(self._features(x)), y)
-        answers: Int64 = head.predict(scale.transform(self._features(unseen))).astype(np.int64)
-        return answers
+        head = LogisticRegression(C=0.1, max_iter=500, random_state=seed).fit(scale.fit_transform(self.features(x)), y)
+        return _Head(self, scale, head)
 
-    def _features(self, x: Float32) -> Float32:
+    def features(self, x: Float32) -> Float32:
+        """(n, 1, samples) to (n, features)."""
         return np.stack([self._feature(window[0]) for window in x])
 
     def _feature(self, window: Float32) -> Float32:

@@ -62,7 +62,7 @@ def main() -> int:
         augmentation = dataclasses.replace(recipe.augmentation, shift=options.shift)
         recipe = dataclasses.replace(recipe, augmentation=augmentation)
     options.cache.mkdir(parents=True, exist_ok=True)
-    splits = read_splits(recipe, digits.folders(options.data, None), print)
+    splits = read_splits(recipe, digits.folders(options.data, {}, options.cache), print)
     models = make_models(recipe, splits, StepCache(options.cache, {"code": code_digest()}, print, SystemClock()), print)
     device = {source.name: source for source in models.candidates.sources()}[REFERENCE]
     report = Report(f"Words by their place, shift = {recipe.augmentation.shift:g}", ("speaker, network", *PLACES))

@@ -90,6 +90,11 @@ class MiniRocket:
         rows = [self._shares(torch.from_numpy(x[at : at + batch])) for at in range(0, len(x), batch)]
         return np.concatenate(rows)
 
+    @property
+    def size(self) -> int:
+        """Bytes: a bias is 4, which channels a kernel sees one each."""
+        return sum(part.biases.size * 4 + part.channels.size for part in self._parts)
+
     def _shares(self, x: torch.Tensor) -> Float32:
         found = []
         for number, part in enumerate(self._parts):
@@ -129,10 +134,33 @@ def _convolve(x: torch.Tensor, dilation: int, channels: torch.Tensor) -> torch.T
     return outputs[:, :, :samples].reshape(n, 84, samples) if count else outputs
 
 
+class MiniRocketRidge:
+    """The transform and a ridge regression on its shares, trained.
+
+    Args:
+        x: (n, channels, samples) to train on.
+        y: (n,) class indices.
+        seed: of the transform.
+    """
+
+    def __init__(self, x: Float32, y: Int64, *, seed: int) -> None:
+        self._transform = MiniRocket(seed).fit(x)
+        self._scale = StandardScaler(with_mean=True)
+        shares = self._scale.fit_transform(self._transform.transform(x))
+        self._ridge = RidgeClassifierCV(alphas=np.logspace(-3, 4, 8)).fit(shares, y)
+
+    def answer(self, x: Float32) -> Int64:
+        """(m, channels, samples) to (m,) class indices."""
+        shares = self._scale.transform(self._transform.transform(x))
+        answers: Int64 = self._ridge.predict(shares).astype(np.int64)
+        return answers
+
+    @property
+    def size(self) -> int:
+        """Bytes of biases, channels and weights, the scale folded into these."""
+        return self._transform.size + 4 * int(self._ridge.coef_.size + self._ridge.intercept_.size)
+
+
 def minirocket(x: Float32, y: Int64, unseen: Float32, *, seed: int) -> Int64:
     """Train on some windows, answer others: (m,) class indices."""
-    transform = MiniRocket(seed).fit(x)
-    scale = StandardScaler(with_mean=True)
-    ridge = RidgeClassifierCV(alphas=np.logspace(-3, 4, 8)).fit(scale.fit_transform(transform.transform(x)), y)
-    answers: Int64 = ridge.predict(scale.transform(transform.transform(unseen))).astype(np.int64)
-    return answers
+    return MiniRocketRidge(x, y, seed=seed).answer(unseen)

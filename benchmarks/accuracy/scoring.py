@@ -35,7 +35,7 @@ class OverGroups:
 
     def __str__(self) -> str:
         if self.groups < FEW:
-            return f"{self.mean:.3f} ({self.groups} groups: too few to say what the next one gets)"
+            return f"{self.mean:.3f} (too few groups)"
         return f"{self.mean:.3f} (next: {max(0.0, self.low):.2f} to {min(1.0, self.high):.2f})"
 
 

@@ -5,7 +5,7 @@ Everything but the peers is fitted without the fold that it is judged on: calibr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,15 @@ from edge_export.surround.prior import choose_calibration
 from benchmarks.accuracy.scoring import OverGroups, event_f1, macro_f1, next_group, paired, tolerant_accuracy
 
 DEVICE = "device as of today"
+TEACHER = "teacher, for all windows"
+TODAY = "with the cloud, as of today"
+PRIOR = "+ prior, where it wins"
+OVER_TIME = "+ over time, where it wins"
+ALL = "all: + fusion, + a share for every key"
+NO_STREAM = "all: + fusion"
+"""The last row where no window follows another: neither filter nor share for every key has a meaning."""
+_JUDGED = {PRIOR: "device", OVER_TIME: "over time", ALL: "all", NO_STREAM: "all"}
+"""Names of the rows as `edge_export.surround.judge` has them; where a part was left out, the row before stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +69,29 @@ def only(windows: Windows, kept: npt.NDArray[np.bool_]) -> Windows:
     )
 
 
-def ways(recipe: Recipe, given: OutOfFold, file: str) -> tuple[dict[str, Int64], dict[str, npt.NDArray[np.bool_]]]:
-    """Answer every window in each way, fitted to the other folds: classes, and windows asked about, by way."""
+def ways(
+    recipe: Recipe, given: OutOfFold, file: str, *, judged: Sequence[int], stream: bool
+) -> tuple[dict[str, Int64], dict[str, npt.NDArray[np.bool_]]]:
+    """Answer windows in each way, fitted to the other folds: classes, and windows asked about, by way.
+
+    Args:
+        recipe: of the networks.
+        given: their answers.
+        file: of the device.
+        judged: folds that are answered.
+        stream: whether windows follow one another.
+    """
+    parts = recipe.surround or SurroundRecipe()
+    parts = parts if stream else SurroundRecipe(over_time=False, hold=False)
+    names = (TODAY, PRIOR, OVER_TIME, ALL) if stream else (TODAY, PRIOR, NO_STREAM)
     windows, fold = given.windows, given.fold
     device, cloud = given.given[file], given.given[CLOUD]
     answered: dict[str, Int64] = {
-        "teacher, for all windows": cloud.argmax(axis=1),
+        TEACHER: cloud.argmax(axis=1),
         DEVICE: device.argmax(axis=1),
     }
     asked: dict[str, npt.NDArray[np.bool_]] = {}
-    for number in np.unique(fold):
+    for number in judged:
         left = fold == number
         seen = OutOfFold(
             windows=only(windows, ~left), given={name: each[~left] for name, each in given.given.items()},
@@ -86,7 +108,7 @@ def ways(recipe: Recipe, given: OutOfFold, file: str) -> tuple[dict[str, Int64],
         )
         own = calibration.apply(device)
         around = fit_surround(
-            recipe.surround or SurroundRecipe(), recipe.gate, seen, own[~left], remote[~left],
+            parts, recipe.gate, seen, own[~left], remote[~left],
             hop=recipe.window.hop, metric=recipe.metric,
         )  # fmt: skip
         unseen = only(windows, left)
@@ -96,12 +118,9 @@ def ways(recipe: Recipe, given: OutOfFold, file: str) -> tuple[dict[str, Int64],
         )
         found, _, _ = rows(around.surround, today.spec, unseen, own[left], remote[left], hop=recipe.window.hop)
         by_name = {row.name: row for row in found}
-        by_name["+ prior"] = by_name["device"]
-        by_name["with the cloud, as of today"] = before[1]
-        for name in ("with the cloud, as of today", "+ prior", "over time", "all"):
-            # A part that did not win on the other folds was left out there: what stands is the row before.
-            row = by_name.get(name) or by_name["+ prior"]
-            answered.setdefault(name, np.empty(len(fold), np.int64))[order] = row.answers
+        for name in names:
+            row = before[1] if name == TODAY else by_name.get(_JUDGED[name]) or by_name["device"]
+            answered.setdefault(name, np.full(len(fold), -1, np.int64))[order] = row.answers
             asked.setdefault(name, np.zeros(len(fold), np.bool_))[order] = row.asked
     return answered, asked
 

@@ -207,6 +207,7 @@ def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
         "classes": list(recipe.classes),
         "metric": recipe.metric,
         "limits": asdict(recipe.limits),
+        "best_known": asdict(recipe.report.best_known) if recipe.report is not None else None,
     }
 
 

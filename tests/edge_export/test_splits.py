@@ -120,3 +120,18 @@ def test_a_set_in_another_unit_is_named(tmp_path: Path) -> None:
         np.savez(folder / "p3.npz", x=stored["x"] * 1000, y=stored["y"])
     with pytest.raises(ConfigError, match=r"test: channel ax is .* is it in another unit"):
         read_splits(recipe(), {"home": folder}, lambda _line: None)
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        ('{ accuracy = 93.0, source = "somebody" }', "0.93 stands for 93 %"),
+        ('{ accuracy = 0.93, source = " " }', "name who reached it"),
+    ],
+)
+def test_the_best_that_is_known_is_a_share_with_a_source(stated: str, why: str) -> None:
+    known = recipe(f'{RECIPE}\n[report]\nbest_known = {{ accuracy = 0.93, source = "somebody" }}\n').report
+    assert known is not None
+    assert known.best_known.accuracy == 0.93
+    with pytest.raises(ConfigError, match=why):
+        recipe(f"{RECIPE}\n[report]\nbest_known = {stated}\n")

@@ -7,6 +7,7 @@ recordings.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +20,8 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 
 _BLOCK = 16
-"""Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used."""
+"""Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used,
+unless the segment would then be shorter than a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +213,19 @@ def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> li
     Returns:
         Values (n, n_channels) and labels (n,) of each stretch that is at least a window long.
     """
+    # A clip of a window's length must not lose its end.
+    whole = math.gcd(_BLOCK, contract.window)
+    return _stretches(recording, rate_hz, contract, _BLOCK) or _stretches(recording, rate_hz, contract, whole)
+
+
+def _stretches(recording: Recording, rate_hz: float, contract: InputContract, size: int) -> list[tuple[Float32, Int64]]:
+    """Bring a recording to the grid in pieces of `size` samples."""
     t = stamps(recording, rate_hz)
-    blocks = cut(replace(contract, window=_BLOCK, hop=_BLOCK, context=0), recording, t)
+    blocks = cut(replace(contract, window=size, hop=size, context=0), recording, t)
     stretches: list[tuple[Float32, Int64]] = []
     begin = 0
     for index in range(1, len(blocks) + 1):
-        if index < len(blocks) and blocks[index].slot == blocks[index - 1].slot + _BLOCK:
+        if index < len(blocks) and blocks[index].slot == blocks[index - 1].slot + size:
             continue
         values = np.concatenate([block.samples for block in blocks[begin:index]])
         if len(values) >= contract.window:

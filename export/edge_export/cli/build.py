@@ -84,9 +84,20 @@ def run(options: argparse.Namespace) -> int:
     for name, judged in test["judged"].items():
         interval = f"{judged['low']:.3f} to {judged['high']:.3f}"
         _say(f"  {name:<16} accuracy {judged['accuracy']:.4f} ({interval})  macro F1 {judged['macro_f1']:.4f}")
+    for line in headline(figures):
+        _say(line)
     gate = test["gate"]
     _say(f"  with cloud       accuracy {gate['combined_accuracy']:.4f}, {gate['forwarded']:.1%} forwarded")
     return 0
+
+
+def headline(figures: dict[str, Any]) -> list[str]:
+    """Return accuracy at the device's bytes and microseconds, and the best that is known beside it, a line each."""
+    from edge_export.report.figures import BuildMetrics  # noqa: PLC0415 - as the build
+
+    known = BuildMetrics(figures)
+    best = known.best_known()
+    return [f"  {known.device}: {known.headline()}", *([f"  best known: {best}"] if best else [])]
 
 
 def _say(line: str) -> None:

@@ -14,7 +14,7 @@ from edge_export.metrics import evaluate
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import answers
-from edge_export.training.baseline import random_forest
+from edge_export.training.baseline import RandomForest
 from edge_runtime.manifest import GateSpec
 
 BASELINE = "random-forest"
@@ -53,11 +53,12 @@ def metrics_on_test(
     given = {name: answers(source, test.x) for name, source in shipped.items()}
     given[TEACHER] = cloud_answers
     chosen = spread(len(seen), BASELINE_WINDOWS)
-    forest = random_forest(seen.x[chosen], seen.y[chosen], test.x, seed=seed)
-    given[BASELINE] = np.eye(cloud_answers.shape[1], dtype=np.float32)[forest]
+    forest = RandomForest(seen.x[chosen], seen.y[chosen], seed=seed)
+    given[BASELINE] = np.eye(cloud_answers.shape[1], dtype=np.float32)[forest.answer(test.x)]
     own = given[device]
     return {
         "device": device,
+        "peers": {BASELINE: {"bytes": forest.size}},
         "judged": {
             each.name: asdict(each) for each in evaluate(given, test.y, test.group, reference=reference, seed=seed)
         },

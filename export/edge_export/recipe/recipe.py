@@ -17,6 +17,7 @@ from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import Student, TeacherFamily
+from edge_export.recipe.report_spec import ReportRecipe
 from edge_export.recipe.training_spec import Training
 from edge_runtime import schema
 from edge_runtime.config import parse_as, read_text
@@ -398,6 +399,8 @@ class Recipe:
     """None tries none of it: each answer is what the network says of one window."""
     references: ReferencesRecipe | None = None
     """None writes none, and a bundle that earlier releases read."""
+    report: ReportRecipe | None = None
+    """None compares with the build's own peers alone."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", self.name):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_export.report.markup import digits3
+from edge_export.report.markup import digits3, micros, percent, size
 from edge_runtime.errors import ConfigError
 
 TEACHER = "teacher"
@@ -21,6 +21,30 @@ class Interval:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another way to do the task: a baseline's, the cloud's, or one that was published.
+
+    Attributes:
+        name: in words.
+        accuracy: on test groups; None: as its source says.
+        value: the accuracy's middle.
+        size: bytes; None where unknown.
+    """
+
+    name: str
+    accuracy: Interval | None
+    value: float
+    size: int | None = None
+
+    def __str__(self) -> str:
+        """Write it: ``the cloud's model, 94.0 % (92.0 % to 95.5 %), 4.66 MB``."""
+        found = [self.name, percent(self.value)]
+        if self.accuracy is not None:
+            found[-1] += f" ({percent(self.accuracy.low)} to {percent(self.accuracy.high)})"
+        return ", ".join([*found, *([size(self.size)] if self.size else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +190,42 @@ class BuildMetrics:
             )
         return found
 
+    def peers(self) -> list[Peer]:
+        """Return what the device's file is to be seen beside on test groups: the fixed peer, and the cloud's model."""
+        scores, sizes = self.scores("test", "accuracy"), self.test.get("peers", {})
+        cloud = self.table("teacher").get("bytes")
+        known = (
+            (BASELINE, "a random forest on simple features", sizes.get(BASELINE, {}).get("bytes")),
+            (TEACHER, "the cloud's model", cloud),
+        )
+        return [
+            Peer(name=said, accuracy=scores[name], value=scores[name].value, size=weight)
+            for name, said, weight in known
+            if name in scores
+        ]
+
+    def best_known(self) -> Peer | None:
+        """Return the highest accuracy of a peer and of what the recipe states; None where there is neither."""
+        found = self.peers()
+        if stated := self.table("best_known"):
+            found.append(Peer(name=stated["source"], accuracy=None, value=stated["accuracy"]))
+        return max(found, key=lambda peer: peer.value, default=None)
+
+    def headline(self) -> str:
+        """Return accuracy at bytes and microseconds, in a sentence; empty where it is not known."""
+        own = self.scores("test", "accuracy").get(self.device)
+        if own is None:
+            return ""
+        file = next((each for each in self.candidates() if each.name == self.device), None)
+        costs = [size(file.size)] if file and file.size else []
+        costs += [f"{micros(file.p50_us)} a window"] if file and file.p50_us else []
+        at = f" at {' and '.join(costs)}" if costs else ""
+        return f"{percent(own.value)} right ({percent(own.low)} to {percent(own.high)}){at}"
+
     def gains(self) -> list[str]:
-        """Return a sentence for each shipped file: how much smaller and faster than the teacher it is."""
+        """Return a sentence for each shipped file: its accuracy, and how much smaller and faster than the cloud's."""
         large, times = self.table("teacher").get("bytes"), self.table("against_teacher")
+        scores = self.scores("test", "accuracy")
         sentences = []
         for each in self.candidates():
             ratios = []
@@ -177,7 +234,8 @@ class BuildMetrics:
             if faster := times.get(each.name, {}).get("times_faster"):
                 ratios.append(f"{digits3(faster)} times faster on one thread")
             if ratios:
-                sentences.append(f"{each.name} is {' and '.join(ratios)}")
+                right = f"{percent(scores[each.name].value)} right, " if each.name in scores else ""
+                sentences.append(f"{each.name} is {right}{' and '.join(ratios)}")
         return sentences
 
 

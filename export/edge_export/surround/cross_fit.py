@@ -7,7 +7,8 @@ which it then answers.
 
 1. Groups are dealt by the number of their windows, the largest first, each to the fold that has the fewest.
 2. Every fold's models are trained as a refit is (`edge_export.stages.refit_models`): what was chosen stays chosen.
-3. What is chosen was chosen once, on validation groups, which come back as folds: families and lengths of training
+3. Groups set apart (a test set that others defined) are answered last, by what is trained on all others.
+4. What is chosen was chosen once, on validation groups, which come back as folds: families and lengths of training
    have seen them, weights have not.
 
 Source: cross-fitting and stacking: Wolpert 1992 (stacked generalisation); Chernozhukov et al. 2018 (arXiv:1608.00060).
@@ -30,6 +31,19 @@ from edge_export.stages import Models, refit_models
 from edge_export.step_cache import Say, StepCache
 
 CLOUD = "cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Folds to deal groups into.
+
+    Attributes:
+        count: how many, at most one for each group.
+        apart: groups that no fold is trained on; they are one fold more, the last (rule 3).
+    """
+
+    count: int
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +75,7 @@ def answers_unseen(
         say: told which fold is trained.
     """
     if recipe.split.folds:
-        whole, folds = splits.unseen(recipe), recipe.split.folds
+        whole, folds = splits.unseen(recipe), Folds(recipe.split.folds)
         return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=files)
     given = {
         source.name: answers(source, splits.validation.x)
@@ -73,20 +87,21 @@ def answers_unseen(
     return OutOfFold(windows=splits.validation, given=given, fold=fold)
 
 
-def deal(counts: Mapping[str, int], folds: int) -> list[list[str]]:
+def deal(counts: Mapping[str, int], folds: Folds) -> list[list[str]]:
     """Deal groups into folds of about the same number of windows (rule 1).
 
     Args:
         counts: windows by group.
         folds: 2 or more; at most one for each group is made.
     """
-    dealt: list[list[str]] = [[] for _ in range(min(folds, len(counts)))]
+    free = [group for group in counts if group not in folds.apart]
+    dealt: list[list[str]] = [[] for _ in range(min(folds.count, len(free)))]
     loads = [0] * len(dealt)
-    for group in sorted(counts, key=lambda each: (-counts[each], each)):
+    for group in sorted(free, key=lambda each: (-counts[each], each)):
         least = loads.index(min(loads))
         dealt[least].append(group)
         loads[least] += counts[group]
-    return dealt
+    return [*dealt, list(folds.apart)] if folds.apart else dealt
 
 
 def cross_fit(
@@ -97,7 +112,7 @@ def cross_fit(
     steps: StepCache,
     say: Say,
     *,
-    folds: int,
+    folds: Folds,
     files: Sequence[str],
 ) -> OutOfFold:
     """Train the chosen models once for each fold, and ask them about the groups that they have not seen.
@@ -109,14 +124,14 @@ def cross_fit(
         first: what was chosen.
         steps: keep what takes long.
         say: told which fold is trained.
-        folds: how many, at most one for each group.
+        folds: that groups are dealt into.
         files: names of the device's files that are asked; one that a fold does not have is left out.
     """
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
     dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
     parts: list[tuple[Windows, dict[str, Float32], int]] = []
     for number, held in enumerate(dealt):
-        rest = dataset.only([group for group in dataset.groups if group not in held])
+        rest = dataset.only([group for group in dataset.groups if group not in {*held, *folds.apart}])
         left_out = dataset.only(held)
         seen, unseen = _cut(recipe, rest), _cut(recipe, left_out)
         splits = Splits(

@@ -10,6 +10,9 @@ from sklearn.ensemble import RandomForestClassifier
 
 from edge_export.data.dataset import Float32, Int64
 
+NODE_BYTES = 16
+"""Of a node as a runtime would hold it: two branches, a feature and a threshold of 4 bytes each."""
+
 
 def features(x: Float32) -> Float32:
     """Seven statistics per channel.
@@ -32,18 +35,25 @@ def features(x: Float32) -> Float32:
     return np.concatenate(statistics, axis=1).astype(np.float32)
 
 
-def random_forest(x: Float32, y: Int64, unseen: Float32, *, seed: int) -> Int64:
-    """Train on some windows, answer others.
+class RandomForest:
+    """The forest, trained.
 
     Args:
         x: (n, n_channels, samples) to train on.
         y: (n,) class indices.
-        unseen: (m, n_channels, samples) to answer.
         seed: of the forest.
-
-    Returns:
-        (m,) class indices.
     """
-    forest = RandomForestClassifier(n_estimators=300, random_state=seed, n_jobs=1).fit(features(x), y)
-    answers: Int64 = forest.predict(features(unseen)).astype(np.int64)
-    return answers
+
+    def __init__(self, x: Float32, y: Int64, *, seed: int) -> None:
+        self._forest = RandomForestClassifier(n_estimators=300, random_state=seed, n_jobs=1).fit(features(x), y)
+
+    def answer(self, x: Float32) -> Int64:
+        """(m, n_channels, samples) to (m,) class indices."""
+        answers: Int64 = self._forest.predict(features(x)).astype(np.int64)
+        return answers
+
+    @property
+    def size(self) -> int:
+        """Bytes of its trees: each node's two branches, feature, threshold, and shares of the classes."""
+        shares = 4 * len(self._forest.classes_)
+        return sum(tree.tree_.node_count * (NODE_BYTES + shares) for tree in self._forest.estimators_)

@@ -145,3 +145,11 @@ def test_about_half_of_the_windows_are_mirrored() -> None:
     assert 140 < turned.sum() < 260
     assert ((x[:, 1] < 0) == turned[:, None]).all()
     assert (x[:, 0] >= 0).all()
+
+
+def test_a_clip_as_long_as_a_window_keeps_its_end() -> None:
+    for samples in (29, 32, 100):
+        sampler = PlaceSampler(ramps(samples=samples), contract(window=samples), seed=1)
+        x, _ = sampler.draw(8)
+        assert x.shape[2] == samples
+        assert (np.diff(x[:, 0]) == 1).all()

@@ -71,6 +71,7 @@ def small() -> dict[str, Any]:
         "timings": [timing(name, threads, 12.5 * (i + 1)) for i, name in enumerate(CANDIDATES) for threads in (1, 2)],
         "test": {
             "device": "onnx-int8-u8s8",
+            "peers": {"random-forest": {"bytes": 2_100_000}},
             "judged": {**scores, "teacher": judged("teacher", 0.94), "random-forest": judged("random-forest", 0.85)},
             "gate": {**point, "forwarded": 0.13, "threshold": 0.398},
             "curve": [{**point, "forwarded": share, "threshold": share} for share in (0.0, 0.1, 0.4)],

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from edge_export.cli import main
+from edge_export.cli.build import headline
 from edge_export.report import page, write_report
 
 from edge_runtime.errors import ConfigError
@@ -98,13 +99,16 @@ def test_every_section_has_its_figures() -> None:
         "An update takes 5.60 µs, the whole window 33.1 µs: 5.91 times less",
         "1.28 kB",
         "61.0 kB",
-        "60.0 times faster on one thread",
+        "60.0 times faster on one thread. Best known for this task: the cloud's model, 94.0 % (92.0 % to 95.5 %)",
         "2.4e-07",
         "CC0",
         "p4, p5",
         "numpy 2.4.6",
         "LiteRT 2.3.0",
-        "onnx-int8-u8s8 is 274 times smaller",
+        "onnx-int8-u8s8 is 89.7 % right, 274 times smaller",
+        "89.7 % right (87.7 % to 91.2 %) at 17.0 kB and 25.0 µs a window",
+        "a random forest on simple features, 85.0 % (83.0 % to 86.5 %), 2.10 MB",
+        "4.66 MB. Best known for this task: the cloud's model, 94.0 %. Intervals are over groups, of one",
     ):
         assert said in seen.text, said
 
@@ -115,6 +119,30 @@ def test_what_a_report_does_not_have_leaves_its_section_out() -> None:
         assert absent not in seen.headings
     assert "Pareto front: accuracy against bytes" not in seen.headings
     assert "Pareto front: accuracy against latency" in seen.headings
+
+
+def test_how_much_smaller_never_stands_without_the_best_that_is_known() -> None:
+    whole = figures.full()
+    for name in ("teacher", "random-forest"):
+        del whole["test"]["judged"][name]
+    assert "times smaller" not in Reader(page(whole)).text
+    whole["best_known"] = {"accuracy": 0.97, "source": "somebody, doi 10.1/2"}
+    text = Reader(page(whole)).text
+    assert "60.0 times faster on one thread. Best known for this task: somebody, doi 10.1/2" in text
+
+
+def test_a_published_figure_is_the_best_known_only_if_it_is() -> None:
+    whole = figures.full() | {"best_known": {"accuracy": 0.9, "source": "somebody"}}
+    assert "Best known for this task: the cloud's model, 94.0 %" in Reader(page(whole)).text
+    whole["best_known"]["accuracy"] = 0.95
+    assert "Best known for this task: somebody, 95.0 %" in Reader(page(whole)).text
+
+
+def test_the_build_says_it_at_the_terminal_too() -> None:
+    assert [line.replace("\u202f", " ") for line in headline(figures.full())] == [
+        "  onnx-int8-u8s8: 89.7 % right (87.7 % to 91.2 %) at 17.0 kB and 25.0 µs a window",
+        "  best known: the cloud's model, 94.0 % (92.0 % to 95.5 %), 4.66 MB",
+    ]
 
 
 def test_streaming_that_does_not_pay_says_so() -> None:

@@ -1,31 +1,95 @@
-"""Trial of a copy whose states were taken out: it answers as the file itself, and may take several keys in a call."""
+"""Trial of a copy whose states were taken out: it answers as the file itself, and may take several keys in a call.
+
+Both run in a child process, since a file may end the process that runs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
 
 from edge_runtime.engines.base import Array, EngineOptions
 from edge_runtime.engines.batch_trial import Carried, largest_batch
 from edge_runtime.engines.litert import affine_of, load_litert, samples
 from edge_runtime.errors import EngineError
+from edge_runtime.system import subprocess_job
+
+if TYPE_CHECKING:
+    from ai_edge_litert.interpreter import Interpreter
 
 _STEPS = 16
 _ROUNDING = 1e-5
 """Share of the largest number; a step of 16 bits is more."""
+_TIMEOUT_S = 120.0
+"""For some dozens of calls: a large file needs a tenth of it."""
 
 
-def takes_batches(data: bytes, states: Mapping[str, Carried]) -> bool:
-    """Return whether LiteRT gives each row of a batch what it gets alone.
+class Trial(NamedTuple):
+    """What was found of a copy."""
+
+    opened: bool
+    """The rows of a batch were tried, and each gets what it gets alone."""
+    difference: int | None
+    """The first step, from 1, that is answered otherwise; None where none is, or one of the two cannot be loaded."""
+
+
+def try_copies(
+    data: bytes, plain: bytes, opened: bytes | None, states: Mapping[str, Carried], *, clears: bool
+) -> Trial:
+    """Answer some steps of noise with a file and with its copy, in a child process.
 
     Args:
-        data: the copy, with an open batch.
-        states: of it.
+        data: the file itself.
+        plain: the copy, whose states stand behind the inputs and outputs that the file has.
+        opened: the same with an open batch, which is taken where its rows do not touch each other; None: not tried.
+        states: of the copies, in that order.
+        clears: variable tensors stay inside, and are cleared before each step.
+
+    Raises:
+        EngineError: the file or a copy ended the child process, or hung there.
     """
+    parts = [data, plain, opened or b"", *(state.initial.tobytes() for state in states.values())]
+    job = {
+        "sizes": [len(part) for part in parts],
+        "states": [[name, each.output, each.initial.dtype.str, each.initial.shape] for name, each in states.items()],
+        "clears": clears,
+    }
+    found = subprocess_job.ask(
+        f"from {__name__} import child; child()", job, parts, what="running it beside a copy without state",
+        timeout_s=_TIMEOUT_S, memory_bytes=None,
+    )  # fmt: skip
+    if "reason" in found:
+        raise EngineError(found["reason"])
+    return Trial(**found)
+
+
+def child() -> NoReturn:
+    """Serve as the child process of `try_copies`."""
+    subprocess_job.answer(_attempt)
+
+
+def _attempt(job: dict[str, Any], content: memoryview) -> dict[str, Any]:
+    data, plain, opened, *initial = _cut(content, job["sizes"])
+    states = {
+        name: Carried(output, np.frombuffer(numbers, dtype).reshape(shape))
+        for (name, output, dtype, shape), numbers in zip(job["states"], initial, strict=True)
+    }
+    batches = bool(opened) and _takes_batches(opened, states)
+    step = _first_difference(data, opened if batches else plain, states, clears=job["clears"])
+    return Trial(batches, step)._asdict()
+
+
+def _cut(content: memoryview, sizes: list[int]) -> Iterator[bytes]:
+    at = 0
+    for size in sizes:
+        yield bytes(content[at : at + size])
+        at += size
+
+
+def _takes_batches(data: bytes, states: Mapping[str, Carried]) -> bool:
     try:
         with closing(load_litert(data, EngineOptions(), {})) as engine:
             return largest_batch(engine, (), states) == 0
@@ -33,21 +97,9 @@ def takes_batches(data: bytes, states: Mapping[str, Carried]) -> bool:
         return False
 
 
-def first_difference(data: bytes, taken: bytes, states: Mapping[str, Carried], *, clears: bool) -> int | None:
-    """Answer some steps of noise with the file itself and with the copy.
-
-    Args:
-        data: the file itself.
-        taken: the copy, whose states stand behind the inputs and outputs that the file has.
-        states: of the copy, in that order.
-        clears: variable tensors stay inside, and are cleared before each step.
-
-    Returns:
-        The first step, from 1, that is answered otherwise; None where none is, or one of the two cannot be loaded.
-    """
+def _first_difference(data: bytes, taken: bytes, states: Mapping[str, Carried], *, clears: bool) -> int | None:
     try:
-        interpreter = Interpreter(model_content=data, num_threads=1)
-        interpreter.allocate_tensors()
+        interpreter = _interpreter(data)
         engine = load_litert(taken, EngineOptions(max_batch=1), {})
     except (EngineError, ValueError, RuntimeError):
         return None  # refused with its reason where it is opened
@@ -68,6 +120,14 @@ def first_difference(data: bytes, taken: bytes, states: Mapping[str, Carried], *
                 return step + 1
             now = list(given[len(expected) :])
     return None
+
+
+def _interpreter(data: bytes) -> Interpreter:
+    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - the child alone needs it
+
+    interpreter = Interpreter(model_content=data, num_threads=1)
+    interpreter.allocate_tensors()
+    return interpreter
 
 
 def _equal(expected: Array, given: Array) -> bool:

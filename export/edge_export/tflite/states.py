@@ -24,7 +24,7 @@ layer runs on from call to call, or forgets before each, so the caller says it. 
 Source: https://www.tensorflow.org/guide/variable as LiteRT's kernels `read_variable.cc` and `assign_variable.cc` do it;
 `GetVariableInput` and `ResetVariableTensor` of LiteRT for variable tensors.
 
-Either copy is tried beside the file itself for some steps, and refused where one answer differs.
+Either copy is tried beside the file itself for some steps, in a child process, and refused where one answer differs.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_export.tflite import editing
-from edge_export.tflite.state_trial import first_difference, takes_batches
+from edge_export.tflite.state_trial import try_copies
 from edge_runtime.engines.batch_trial import Carried
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, EngineError
 
 _VARIABLE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _ADVICE = "convert the model again with states as inputs and outputs (in Keras: return_state=True)"
@@ -87,13 +87,16 @@ def take_states_out(data: bytes, file: str = "the file", *, kept: bool = False) 
             stay inside, where an engine clears them before each call, and `TakenOut.inside` names them.
 
     Raises:
-        ConfigError: the file is damaged, or keeps its state in a way that inputs and outputs cannot stand for.
+        ConfigError: the file is damaged, keeps its state in a way that inputs and outputs cannot stand for, or ends the
+            child process in which it is tried.
     """
     model = editing.unpack(data, file)
     try:
         return _take_out(model, data, kept=kept)
     except _RefusalError as error:
         raise ConfigError(f"{file}: its state cannot be taken out: {error}; {_ADVICE}") from None
+    except EngineError as error:
+        raise ConfigError(f"{file}: {error}") from None
     except Exception as error:  # a damaged file ends in any of a dozen types
         raise ConfigError(f"{file}: not a whole TensorFlow Lite file: {error}") from error
 
@@ -123,11 +126,11 @@ def _take_out(model: Any, data: bytes, *, kept: bool) -> TakenOut:
     editing.drop_unused(model)
     opened = editing.repack(model)
     carried = {each.input: Carried(each.output, each.initial) for each in states}
-    batches = not inside and takes_batches(opened, carried)
-    made = opened if batches else editing.repack(plain)
-    if (step := first_difference(data, made, carried, clears=bool(inside))) is not None:
-        raise _RefusalError(f"without it, step {step} of some noise is answered otherwise")
-    return TakenOut(made, tuple(states), opened=batches, inside=inside)
+    closed = editing.repack(plain)
+    trial = try_copies(data, closed, None if inside else opened, carried, clears=bool(inside))
+    if trial.difference is not None:
+        raise _RefusalError(f"without it, step {trial.difference} of some noise is answered otherwise")
+    return TakenOut(opened if trial.opened else closed, tuple(states), opened=trial.opened, inside=inside)
 
 
 def _name(model: Any, operator: Any) -> str:

@@ -340,6 +340,12 @@ def test_a_layer_s_state_that_cannot_be_taken_out_is_refused_with_its_reason(
         take_states_out(file.bytes(), "lstm.tflite", kept=True)
 
 
+def test_a_file_that_ends_its_process_is_refused(shared: Path) -> None:
+    data = (shared / "models/hard-cases/keyword_scrambled_8bit.tflite").read_bytes()
+    with pytest.raises(ConfigError, match="^svdf.tflite: running it .* ended a child process of SIG"):
+        take_states_out(data, "svdf.tflite", kept=True)
+
+
 def test_a_copy_that_answers_otherwise_than_the_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a library began variables with other numbers than the file says."""
     other = {"stream/states": np.full((1, KEPT, WIDTH), 100, np.int8)}

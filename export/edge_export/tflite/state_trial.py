@@ -28,7 +28,7 @@ _TIMEOUT_S = 120.0
 
 
 class Trial(NamedTuple):
-    """What was found of a copy."""
+    """Findings on a copy."""
 
     opened: bool
     """The rows of a batch were tried, and each gets what it gets alone."""

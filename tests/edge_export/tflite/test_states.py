@@ -342,7 +342,7 @@ def test_a_layer_s_state_that_cannot_be_taken_out_is_refused_with_its_reason(
 
 def test_a_file_that_ends_its_process_is_refused(shared: Path) -> None:
     data = (shared / "models/hard-cases/keyword_scrambled_8bit.tflite").read_bytes()
-    with pytest.raises(ConfigError, match="^svdf.tflite: running it .* ended a child process of SIG"):
+    with pytest.raises(ConfigError, match=r"^svdf\.tflite: running it .* ended a child process of SIG"):
         take_states_out(data, "svdf.tflite", kept=True)
 
 

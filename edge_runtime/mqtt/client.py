@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _FILTERS_A_PACKET = 64
 """Filters in one UNSUBSCRIBE."""
+_MOST_HELD = 4
+"""Held at most while our own messages wait for acknowledgements, as a multiple of `BrokerConfig.max_held_bytes`."""
 
 
 class BrokerClient:
@@ -531,7 +533,7 @@ class BrokerClient:
         if inbound_queue.take(publishes) and self._loop is not None:
             self._loop.skip_linger()
         if inbound_queue.held_bytes > self.config.max_held_bytes:
-            self._stop_reading()
+            self._too_much()
 
     def on_oversize(self, publish: Publish) -> None:
         """Acknowledge a message over the limit, which was skipped."""
@@ -549,6 +551,18 @@ class BrokerClient:
             self._loop.skip_linger()
         if not self._inbound_queue.held_bytes:
             self._read_again()
+
+    def _too_much(self) -> None:
+        """Leave the rest in the network; or read on while our own messages wait for acknowledgements behind it.
+
+        What is held may wait for these: not to read them would be to wait for ever. A broker that sends so much more
+        than `receive_maximum` is left, and sends again what is not acknowledged.
+        """
+        waits = self._outbound_queue is not None and self._outbound_queue.inflight
+        if not waits:
+            self._stop_reading()
+        elif self._inbound_queue.held_bytes > _MOST_HELD * self.config.max_held_bytes and self._connection is not None:
+            self._connection.abort("it sends more at a time than receive_maximum and max_held_bytes allow")
 
     def _stop_reading(self) -> None:
         """Leave the rest in the network."""
@@ -585,8 +599,11 @@ class BrokerClient:
                 break
             for done in finished:
                 done()
-        if inbound_queue.held_bytes and inbound_queue.can_release:
-            loop.call_soon(self._release_held)
+        if inbound_queue.held_bytes:
+            if inbound_queue.can_release:
+                loop.call_soon(self._release_held)
+            elif self._watched < 0 and outbound_queue.inflight and connection is self._connection:
+                loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
         if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
             self._connected and outbound_queue.queued
         ):

@@ -549,7 +549,7 @@ class BrokerClient:
     def _release_held(self) -> None:
         if self._inbound_queue.release() and self._loop is not None:
             self._loop.skip_linger()
-        if not self._inbound_queue.held_bytes:
+        if self._inbound_queue.held_bytes <= self.config.max_held_bytes // 2:
             self._read_again()
 
     def _too_much(self) -> None:
@@ -558,10 +558,10 @@ class BrokerClient:
         What is held may wait for these: not to read them would be to wait for ever. A broker that sends so much more
         than `receive_maximum` is left, and sends again what is not acknowledged.
         """
-        waits = self._outbound_queue is not None and self._outbound_queue.inflight
-        if not waits:
+        inbound_queue = self._inbound_queue
+        if inbound_queue.can_release or self._outbound_queue is None or not self._outbound_queue.inflight:
             self._stop_reading()
-        elif self._inbound_queue.held_bytes > _MOST_HELD * self.config.max_held_bytes and self._connection is not None:
+        elif inbound_queue.held_bytes > _MOST_HELD * self.config.max_held_bytes and self._connection is not None:
             self._connection.abort("it sends more at a time than receive_maximum and max_held_bytes allow")
 
     def _stop_reading(self) -> None:
@@ -602,6 +602,7 @@ class BrokerClient:
         if inbound_queue.held_bytes:
             if inbound_queue.can_release:
                 loop.call_soon(self._release_held)
+                loop.skip_linger()
             elif self._watched < 0 and outbound_queue.inflight and connection is self._connection:
                 loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
         if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (

@@ -8,7 +8,8 @@ import pytest
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.inbound_queue import InboundQueue
+from edge_runtime.mqtt.fair_queue import weight
+from edge_runtime.mqtt.inbound_queue import AT_ONCE, InboundQueue
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router, Subscription
 from tests.edge_runtime.mqtt.clients import Inbox
@@ -100,3 +101,39 @@ def test_a_window_that_is_full_is_not_lingered_over() -> None:
     one.inbox.ack_all()
     assert (waits, one.inbound_queue.broker_waits) == (True, False)
     assert not Received(linger_s=0.0, receive_maximum=20).inbound_queue.take(burst(1, 20))
+
+
+def test_a_backlog_without_acknowledgements_is_handed_over_in_parts() -> None:
+    one = Received()
+    flood = [(b"t/%d" % at, b"p", 0, 0, 0, None) for at in range(1000)]
+    one.inbound_queue.take([*flood, (b"t", b"quiet", 0, 0, 0, None)])
+    assert one.inbox.got == [], "nothing is handed over where it would be too much at once"
+    assert one.inbound_queue.held_bytes == weight(flood) + weight([(b"t", b"quiet", 0, 0, 0, None)])
+    one.inbound_queue.take(burst(5, 1))
+    assert one.ids() == [5], "a message of QoS 1 does not join the queue"
+    while one.inbound_queue.can_release:
+        before = len(one.inbox.got)
+        one.inbound_queue.release()
+        assert len(one.inbox.got) - before <= AT_ONCE
+    assert len(one.inbox.got) == 1002
+    assert one.inbound_queue.held_bytes == 0
+
+
+def test_messages_that_wait_are_counted_when_they_are_forgotten() -> None:
+    one = Received()
+    one.inbound_queue.take(burst(0, 500, qos=0))
+    one.inbound_queue.release()
+    one.inbound_queue.forget("connection_lost")
+    assert one.metrics.dropped["connection_lost"] == 500 - AT_ONCE
+    assert (one.inbound_queue.held_bytes, one.inbound_queue.can_release) == (0, False)
+
+
+def test_refused_new_topics_are_counted_with_an_example() -> None:
+    one = Received(max_held_bytes=10_000)
+    one.inbound_queue.take(burst(0, 2 * AT_ONCE, qos=0))
+    one.inbound_queue.take(burst(0, 1, qos=0))
+    while one.inbound_queue.can_release:
+        one.inbound_queue.release()
+    one.inbound_queue.take([*burst(0, 1, qos=0), *[(b"t/%d" % at, bytes(800), 0, 0, 0, None) for at in range(100)]])
+    assert one.metrics.dropped["new_topic"] == 94
+    assert "t/99" in one.metrics.examples["new_topic"]

@@ -21,6 +21,7 @@ from typing import Final
 from edge_runtime.mqtt.parser import Publish
 
 NEW_EVERY: Final = 4
+"""Rule 2."""
 _KNOWN: Final = 65_536
 _OVERHEAD_BYTES: Final = 200
 """What a held message costs besides its payload, roughly."""
@@ -134,13 +135,6 @@ class FairQueue:
         if not self.waiting:
             self._met = False
         return taken, oldest
-
-    def clear(self) -> int:
-        """Forget all that waits; returns how many that were."""
-        lost, self.waiting = self.waiting, 0
-        self._known, self._new = _Turns(), _Turns()
-        self._new_bytes, self._met = 0, False
-        return lost
 
     def _remember(self, topic: bytes) -> None:
         seen = self._seen

@@ -14,7 +14,7 @@ from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
 
 AT_ONCE: Final = 64
-"""Messages of a backlog that one iteration answers: two batches of the model, 6 ms at 100 us each, for which others wait."""
+"""Messages of a backlog that one iteration answers: two batches of the model, 6 ms at 100 us a message."""
 
 
 class InboundQueue:
@@ -105,12 +105,10 @@ class InboundQueue:
             ack_group.wait_for(0)
 
     def release(self) -> bool:
-        """Hand over what was held, as far as acknowledgements allow; returns as `take`."""
+        """Hand over what was held, as far as acknowledgements allow, and a part of a backlog; returns as `take`."""
         skip_linger = False
         if self._fair.waiting:
-            publishes, received = self._fair.take(AT_ONCE)
-            self.held_bytes -= weight(publishes)
-            self._router.deliver(publishes, received, None)
+            self._release_fairly(AT_ONCE)
         while self._held and self.inbound_acks.unacked < self._most_unacked:
             publishes = self._held.popleft()
             self.held_bytes -= weight(publishes)
@@ -118,17 +116,17 @@ class InboundQueue:
         return skip_linger
 
     def pause(self) -> None:
-        """Hand over no more: what comes now stays unacknowledged, for the broker to keep."""
+        """Hand over what needs no acknowledgement, then no more: the rest stays with the broker."""
+        self._release_fairly(self._fair.waiting)
         self._paused = True
         self.forget("paused")
 
     def forget(self, reason: str) -> None:
-        """Forget messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
-        if self.held_bytes:
-            self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
-            self._metrics.dropped[reason] += self._fair.clear()
-            self._held.clear()
-            self.held_bytes = 0
+        """Forget what waits to be acknowledged: the broker has it, but for QoS 0 among it, which is counted."""
+        for held in self._held:
+            self._metrics.dropped[reason] += sum(not one[3] for one in held)
+            self.held_bytes -= weight(held)
+        self._held.clear()
 
     def _deliver(self, publishes: list[Publish]) -> bool:
         inbound_acks, skip_linger = self.inbound_acks, False
@@ -138,6 +136,12 @@ class InboundQueue:
             skip_linger = self._linger_policy.received(count, inbound_acks.unacked, self.received_at)
         self._router.deliver(publishes, self.received_at, ack_group)
         return skip_linger
+
+    def _release_fairly(self, most: int) -> None:
+        publishes, received = self._fair.take(most)
+        self.held_bytes -= weight(publishes)
+        if publishes:
+            self._router.deliver(publishes, received, None)
 
     def _queue_fairly(self, publishes: list[Publish]) -> list[Publish]:
         """Queue those of QoS 0; returns the others."""

@@ -116,8 +116,9 @@ REASONS: Final[Mapping[str, Reason]] = {
     "new_topic": Reason(
         "source",
         "messages",
-        "QoS 0 ones of topics that were not seen before came faster than they can be answered, and known ones go first: "
-        "look who publishes there, narrow topics under [[source]], or give a large new fleet a higher max_held_bytes",
+        "QoS 0 ones of topics that were not seen before came faster than they can be answered, and known ones go "
+        "first: look who publishes there, narrow topics under [[source]], or, where a large fleet begins, raise "
+        "max_held_bytes under [broker.NAME]",
     ),
     # -- samples that do not get into a window
     "late": Reason(

@@ -42,7 +42,10 @@ def test_an_honest_key_behind_a_flood_is_answered_before_most_of_it(tmp_path: Pa
     def keys() -> list[str]:
         return [str(answer["key"]) for answer in predictions(found)] if found.exists() else []
 
-    with Mosquitto("max_queued_messages 100000") as mosquitto, Publisher(mosquitto.port, topic="{key}/imu") as publisher:
+    with (
+        Mosquitto("max_queued_messages 100000") as mosquitto,
+        Publisher(mosquitto.port, topic="{key}/imu") as publisher,
+    ):
         (tmp_path / "app.toml").write_text(APP.format(bundle=bundle, url=mosquitto.url))
         with Process(tmp_path, "run", tmp_path / "app.toml", "--json") as process:
             until(lambda: b"+/+/imu" in mosquitto.log().encode(), lambda: process.err)

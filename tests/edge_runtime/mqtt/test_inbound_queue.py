@@ -119,12 +119,16 @@ def test_a_backlog_without_acknowledgements_is_handed_over_in_parts() -> None:
     assert one.inbound_queue.held_bytes == 0
 
 
-def test_messages_that_wait_are_counted_when_they_are_forgotten() -> None:
+def test_a_backlog_without_acknowledgements_outlives_its_connection_and_is_handed_over_before_a_pause() -> None:
     one = Received()
     one.inbound_queue.take(burst(0, 500, qos=0))
     one.inbound_queue.release()
     one.inbound_queue.forget("connection_lost")
-    assert one.metrics.dropped["connection_lost"] == 500 - AT_ONCE
+    one.inbound_queue.release()
+    assert one.ids() == list(range(2 * AT_ONCE))
+    one.inbound_queue.pause()
+    assert one.ids() == list(range(500))
+    assert not one.metrics.dropped["connection_lost"]
     assert (one.inbound_queue.held_bytes, one.inbound_queue.can_release) == (0, False)
 
 

@@ -55,7 +55,7 @@ PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Flood:
-    """What the publisher of new keys sends: one message of each."""
+    """The traffic of the publisher of new keys: one message of each."""
 
     name: str
     per_s: int = 0
@@ -75,7 +75,7 @@ GOALS: Final = FLOODS[1:3]
 
 @dataclass
 class Outcome:
-    """What a turn showed."""
+    """The figures of one run."""
 
     latencies_ms: list[float]
     missing: int
@@ -246,7 +246,7 @@ class _Turn:
 
 def floods(quick: bool) -> Iterator[Report]:
     """Latency of honest keys, of each turn's answers; the floods take turns."""
-    turns, seconds = (3, 4.0) if quick else (5, 8.0)
+    turns, seconds = (3 if quick else 5), 4.0
     for qos in (0, 1):
         found: dict[Flood, list[Outcome]] = {flood: [] for flood in FLOODS}
         for _ in range(turns):

@@ -14,7 +14,10 @@ from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
 
 AT_ONCE: Final = 64
-"""Messages of a backlog that one iteration answers: two batches of the model, 6 ms at 100 us a message."""
+"""Messages of a backlog that one iteration answers, where nothing is known of their cost: two batches of the model."""
+_MOST_AT_ONCE: Final = 1024
+_ITERATION_S: Final = 0.008
+"""Time that an iteration may take with a backlog: what comes meanwhile waits for it, and each costs some 0.2 ms."""
 
 
 class InboundQueue:
@@ -23,9 +26,9 @@ class InboundQueue:
     At most `BrokerConfig.receive_maximum` messages are out for acknowledgement; further ones are held here. Beyond
     `BrokerConfig.max_held_bytes` of them nothing more should be read: the rest stays in the network.
 
-    Of a backlog of QoS 0, `AT_ONCE` messages are handed over in an iteration, in fair order (`FairQueue`); so a key
-    waits for what it sent itself, not for another's flood. QoS 1 and 2 keep the order in which they are to be
-    acknowledged.
+    Of a backlog of QoS 0, as many messages are handed over in an iteration as take some 8 ms, in fair order
+    (`FairQueue`); so a key waits for what it sent itself, not for another's flood. QoS 1 and 2 keep the order in which
+    they are to be acknowledged.
 
     Args:
         config: the bounds.
@@ -51,6 +54,8 @@ class InboundQueue:
         self._linger_policy = LingerPolicy(0.0, config.receive_maximum)
         self._held: deque[list[Publish]] = deque()
         self._fair = FairQueue(router.prefix_of, config.max_held_bytes)
+        self._part = AT_ONCE
+        self._part_began = 0.0
         self._paused = False
 
     @property
@@ -108,7 +113,7 @@ class InboundQueue:
         """Hand over what was held, as far as acknowledgements allow, and a part of a backlog; returns as `take`."""
         skip_linger = False
         if self._fair.waiting:
-            self._release_fairly(AT_ONCE)
+            self._release_fairly(self._next_part())
         while self._held and self.inbound_acks.unacked < self._most_unacked:
             publishes = self._held.popleft()
             self.held_bytes -= weight(publishes)
@@ -136,6 +141,13 @@ class InboundQueue:
             skip_linger = self._linger_policy.received(count, inbound_acks.unacked, self.received_at)
         self._router.deliver(publishes, self.received_at, ack_group)
         return skip_linger
+
+    def _next_part(self) -> int:
+        """Return how many messages the next iteration takes, by the time that the last part took."""
+        took, self._part_began = self.received_at - self._part_began, self.received_at
+        if took > 0:
+            self._part = max(AT_ONCE, min(_MOST_AT_ONCE, int(self._part * _ITERATION_S / took)))
+        return self._part
 
     def _release_fairly(self, most: int) -> None:
         publishes, received = self._fair.take(most)

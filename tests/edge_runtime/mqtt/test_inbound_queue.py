@@ -141,3 +141,16 @@ def test_refused_new_topics_are_counted_with_an_example() -> None:
     one.inbound_queue.take([*burst(0, 1, qos=0), *[(b"t/%d" % at, bytes(800), 0, 0, 0, None) for at in range(100)]])
     assert one.metrics.dropped["new_topic"] == 94
     assert "t/99" in one.metrics.examples["new_topic"]
+
+
+@pytest.mark.parametrize(("us", "part"), [(1000, AT_ONCE), (40, 200), (1, 1024)])
+def test_a_part_of_a_backlog_is_as_large_as_takes_eight_milliseconds(us: int, part: int) -> None:
+    one = Received()
+    queue = one.inbound_queue
+    queue.take(burst(0, 20_000, qos=0))
+    for _ in range(4):  # a read in each iteration, and then a part
+        before = len(one.inbox.got)
+        queue.release()
+        got = len(one.inbox.got) - before
+        queue.received_at += got * us * 1e-6
+    assert got == pytest.approx(part, abs=1)

@@ -552,6 +552,13 @@ class BrokerClient:
         if self._inbound_queue.held_bytes <= self.config.max_held_bytes // 2:
             self._read_again()
 
+    def _go_on_with_held(self, loop: Loop, outbound_queue: OutboundQueue) -> None:
+        if self._inbound_queue.can_release:
+            loop.call_soon(self._release_held)
+            loop.skip_linger()
+        elif self._watched < 0 and outbound_queue.inflight:
+            loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
+
     def _too_much(self) -> None:
         """Leave the rest in the network; or read on while our own messages wait for acknowledgements behind it.
 
@@ -600,11 +607,7 @@ class BrokerClient:
             for done in finished:
                 done()
         if inbound_queue.held_bytes:
-            if inbound_queue.can_release:
-                loop.call_soon(self._release_held)
-                loop.skip_linger()
-            elif self._watched < 0 and outbound_queue.inflight and connection is self._connection:
-                loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
+            self._go_on_with_held(loop, outbound_queue)
         if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
             self._connected and outbound_queue.queued
         ):

@@ -39,4 +39,5 @@ class MiniRocketRidge:
     @property
     def size(self) -> int:
         """Bytes of biases, channels and weights, the scale folded into these."""
-        return 4 * sum(tensor.numel() for tensor in self._network.state_dict().values())
+        numbers: int = sum(tensor.numel() for tensor in self._network.state_dict().values())
+        return 4 * numbers

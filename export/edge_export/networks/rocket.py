@@ -42,7 +42,7 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
         )
         self.width = KERNELS * int(counts.sum())
 
-    @torch.no_grad()  # type: ignore[misc]
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def take_biases(self, x: Float32, seed: int) -> None:
         """Draw each kernel's channels, and take biases from quantiles of outputs, each of a window drawn at random.
 

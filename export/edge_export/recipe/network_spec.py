@@ -277,7 +277,7 @@ class Rocket:
     def __post_init__(self) -> None:
         if round(119 * self.width) < 1 or not 100 <= self.windows <= 20_000:
             raise ConfigError(
-                f"rocket: width {self.width}, windows {self.windows}; need a width of 0.01 or more, 100 to 20000 windows"
+                f"rocket: width {self.width}, windows {self.windows}; need 0.01 or more, and 100 to 20000"
             )
 
 

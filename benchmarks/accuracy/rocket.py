@@ -38,6 +38,10 @@ class MiniRocketRidge:
 
     @property
     def size(self) -> int:
-        """Bytes of biases, channels and weights, the scale folded into these."""
-        numbers: int = sum(tensor.numel() for tensor in self._network.state_dict().values())
-        return 4 * numbers
+        """Bytes: a bias or a weight is 4, which channels a kernel sees one each; of two classes one row of weights."""
+        numbers = {name: tensor.numel() for name, tensor in self._network.state_dict().items()}
+        channels = sum(count for name, count in numbers.items() if name.endswith(".channels"))
+        biases = sum(count for name, count in numbers.items() if name.endswith(".biases"))
+        classes = self._network.head.out_features
+        rows = 1 if classes == 2 else classes
+        return channels + 4 * (biases + rows * (self._network.head.in_features + 1))

@@ -39,9 +39,9 @@ class MiniRocketRidge:
     @property
     def size(self) -> int:
         """Bytes: a bias or a weight is 4, which channels a kernel sees one each; of two classes one row of weights."""
-        numbers = {name: tensor.numel() for name, tensor in self._network.state_dict().items()}
+        numbers = {name: int(tensor.numel()) for name, tensor in self._network.state_dict().items()}
         channels = sum(count for name, count in numbers.items() if name.endswith(".channels"))
         biases = sum(count for name, count in numbers.items() if name.endswith(".biases"))
-        classes = self._network.head.out_features
+        classes, features = int(self._network.head.out_features), int(self._network.head.in_features)
         rows = 1 if classes == 2 else classes
-        return channels + 4 * (biases + rows * (self._network.head.in_features + 1))
+        return channels + 4 * (biases + rows * (features + 1))

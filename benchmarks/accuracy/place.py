@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 from edge_export.data.dataset import Float32, Windows
-from edge_export.data.nothing import extent
 from edge_export.metrics import REFERENCE
 from edge_export.recipe.recipe import load
 from edge_export.selection.timing import answers
@@ -22,6 +21,7 @@ from edge_export.splits import read_splits
 from edge_export.stages import make_models
 from edge_export.step_cache import StepCache, code_digest
 
+from benchmarks.accuracy.nothing import extent
 from benchmarks.accuracy.sets import SETS
 from benchmarks.report import Report
 from edge_runtime.clock import SystemClock

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from edge_export.data.dataset import Dataset, Float32, Float64, Recording
-from edge_export.data.labels import cut, stamps
-from edge_export.data.nothing import extent
+from edge_export.data.labels import cut, label_windows, stamps
 from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, load
@@ -24,6 +23,7 @@ from edge_export.splits import Splits, read_splits
 from edge_export.stages import make_models
 from edge_export.step_cache import StepCache, code_digest
 
+from benchmarks.accuracy.nothing import extent, nothing_clips
 from benchmarks.accuracy.place import HISS
 from benchmarks.accuracy.sets import SETS
 from benchmarks.report import Report
@@ -129,14 +129,23 @@ def recipes(steps: int) -> tuple[Recipe, Recipe]:
         before,
         classes=(*recipe.classes, NAME),
         data=(fsdd, dataclasses.replace(commands, label_names=others)),
-        window=dataclasses.replace(recipe.window, nothing=NAME),
     )
 
 
-def spoken(clips: Dataset) -> Dataset:
-    """Leave out the clips that were made of others: in a stream, nothing is what lies between the words."""
+def filled(recipe: Recipe, splits: Splits) -> Splits:
+    """Add clips of nothing, made of the words of each set, to training and validation."""
+
+    def more(clips: Dataset) -> Dataset:
+        made = nothing_clips(clips.recordings, recipe.classes.index(NAME))
+        return dataclasses.replace(clips, recordings=(*clips.recordings, *made))
+
+    train, validation = more(splits.recordings.train), more(splits.recordings.validation)
     return dataclasses.replace(
-        clips, recordings=tuple(one for one in clips.recordings if not one.name.endswith(f"/{NAME}"))
+        splits,
+        recordings=dataclasses.replace(splits.recordings, train=train, validation=validation),
+        train=label_windows(train, recipe.window.contract()),
+        validation=label_windows(validation, recipe.window.contract()),
+        digest=f"{splits.digest} and nothing",
     )
 
 
@@ -152,7 +161,7 @@ def main() -> int:
     report = Report("Digits in a stream", ("training, rule", "digits", "missed", "false alarms", "per hour", "at most"))
     before, after = recipes(options.steps)
     read = read_splits(after, folders, print)
-    streams = [lay(spoken(part)) for part in (read.recordings.validation, read.recordings.test)]
+    streams = [lay(part) for part in (read.recordings.validation, read.recordings.test)]
     plain = [EventRule(name=digit, label=digit) for digit in before.classes]
 
     def rows(name: str, recipe: Recipe, splits: Splits) -> None:
@@ -168,7 +177,7 @@ def main() -> int:
             )  # fmt: skip
 
     rows("digits alone", before, read_splits(before, folders, print))
-    rows("with nothing", after, read)
+    rows("with nothing", after, filled(after, read))
     print(report.text())
     return 0
 

@@ -12,7 +12,6 @@ import numpy as np
 from edge_export.data.checks import FEWEST, check_scales, check_units, check_windows, few_windows
 from edge_export.data.dataset import Dataset, Float64, Windows
 from edge_export.data.labels import clip, label_windows
-from edge_export.data.nothing import nothing_clips
 from edge_export.data.readers import read
 from edge_export.data.split import Split, split
 from edge_export.recipe.recipe import Recipe
@@ -171,12 +170,9 @@ def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]
     )
     if recipe.window.clip_s:
         samples = round(recipe.window.clip_s * rate_hz)
-        clips = [clip(recording, samples) for recording in whole.recordings]
-        made = nothing_clips(clips, recipe.classes.index(recipe.window.nothing)) if recipe.window.nothing else []
-        whole = replace(whole, recordings=(*clips, *made))
+        whole = replace(whole, recordings=tuple(clip(recording, samples) for recording in whole.recordings))
     contents = {reader.key: [file_digest(folders[reader.key]), reader] for reader in recipe.data}
-    made_of = {"nothing": recipe.window.nothing} if recipe.window.nothing else {}
-    return whole, digest({"files": contents, "rate": rate_hz, "classes": recipe.classes, **made_of})
+    return whole, digest({"files": contents, "rate": rate_hz, "classes": recipe.classes})
 
 
 def _cut(recipe: Recipe, recordings: Dataset) -> Windows:

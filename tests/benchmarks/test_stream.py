@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from edge_export.data.dataset import Dataset, Recording
 
-from benchmarks.accuracy.stream import lay, outcome, spoken
+from benchmarks.accuracy.stream import lay, outcome
 from edge_runtime.event_rule import EventRule
 from edge_runtime.events.trial import Answers, prepare
 from edge_runtime.manifest import Channel
@@ -36,10 +36,6 @@ def test_every_word_of_a_stream_lies_where_it_says_and_nothing_is_loud_elsewhere
         loud[round(begin * RATE_HZ) : round(end * RATE_HZ)] = True
     np.testing.assert_array_equal(values[:, 0] > 0.5, loud)
     assert sorted(label for label, _ in truth) == [0, 0, 1]
-
-
-def test_clips_made_of_others_are_not_laid() -> None:
-    assert [one.name for one in spoken(clips("a", "a/nothing", "b")).recordings] == ["a", "b"]
 
 
 def test_rules_of_several_words_share_the_hours_of_one_stream() -> None:

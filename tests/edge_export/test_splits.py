@@ -135,19 +135,3 @@ def test_the_best_that_is_known_is_a_share_with_a_source(stated: str, why: str) 
     assert known.best_known.accuracy == 0.93
     with pytest.raises(ConfigError, match=why):
         recipe(f"{RECIPE}\n[report]\nbest_known = {stated}\n")
-
-
-def test_clips_of_nothing_are_in_the_set_of_the_group_whose_words_they_were_made_of(tmp_path: Path) -> None:
-    folder = tmp_path / "d"
-    folder.mkdir()
-    for person in range(4):
-        x = np.zeros((20, 2), np.float32)
-        x[8:14] = 1 + person
-        np.savez(folder / f"p{person}.npz", x=x, y=np.int64(1))
-    text = RECIPE.replace("hop = 10\ncontext = 30", 'hop = 20\nclip_s = 0.4\nsame_units = false\nnothing = "still"')
-    dataset, contents = read_all(recipe(text), {"home": folder})
-    assert [(one.group, one.label) for one in dataset.recordings] == [
-        *((f"p{person}", 1) for person in range(4)),
-        *((f"p{person}", 0) for person in range(4)),
-    ]
-    assert contents != read_all(recipe(text.replace('nothing = "still"', "")), {"home": folder})[1]

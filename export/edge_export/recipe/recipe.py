@@ -97,8 +97,6 @@ class WindowRecipe:
         same_units: refuse a group whose values differ from all others' by the ratio of two units.
         clip_s: every recording becomes one clip of this length, with silence at both ends where it is shorter, and its
             loudest part where it is longer. 0: recordings stay as they are.
-        nothing: class that also gets clips made of what lies around the words, see `edge_export.data.nothing`; for
-            clips. Empty: none are made.
     """
 
     channels: tuple[Channel, ...]
@@ -114,7 +112,6 @@ class WindowRecipe:
     purity: float = 0.0
     same_units: bool = True
     clip_s: float = 0.0
-    nothing: str = ""
 
     def __post_init__(self) -> None:
         self.contract()
@@ -122,8 +119,6 @@ class WindowRecipe:
             raise ValueError("purity must be 0 to 1")
         if self.clip_s and round(self.clip_s * (self.source_rate_hz or self.rate_hz)) < self.samples:
             raise ValueError("clip_s must be 0 or at least a window long")
-        if self.nothing and not self.clip_s:
-            raise ValueError("nothing is made of clips; set clip_s, or leave nothing out")
 
     def contract(self) -> InputContract:
         """Return the bundle's input contract."""
@@ -427,8 +422,6 @@ class Recipe:
                 "split.refit or folds and [prune] exclude each other: channels would be chosen again, with no group "
                 "left to judge by; leave one of the two out"
             )
-        if self.window.nothing and self.window.nothing not in self.classes:
-            raise ValueError(f"window.nothing names {self.window.nothing!r}; classes are {', '.join(self.classes)}")
         self._check_augmentation()
         self._check_references()
 

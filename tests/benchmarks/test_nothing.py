@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 from edge_export.data.dataset import Recording
-from edge_export.data.nothing import EDGE, extent, nothing_clips
-from edge_export.recipe.recipe import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.errors import ConfigError
-from tests.edge_export.recipe_text import RECIPE
+from benchmarks.accuracy.nothing import EDGE, extent, nothing_clips
 
 SAMPLES = 200
 NOTHING = 2
-CLIPS = RECIPE.replace("hop = 10\ncontext = 30", 'hop = 20\nclip_s = 0.4\nnothing = "still"')
 
 
 def clip_of(name: str, group: str, begin: int, end: int, label: int = 0) -> Recording:
@@ -62,16 +55,3 @@ def test_clips_that_are_of_nothing_already_make_no_further_ones() -> None:
 
 def test_a_word_that_fills_its_clip_leaves_silence() -> None:
     assert not nothing_clips([clip_of("a", "g", 0, SAMPLES)], NOTHING)[0].values.any()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("clip_s = 0.4\n", "", "nothing is made of clips; set clip_s"),
-        ('nothing = "still"', 'nothing = "void"', "window.nothing names 'void'; classes are still, moving"),
-    ],
-)
-def test_a_recipe_whose_nothing_cannot_be_made_is_refused(old: str, new: str, why: str) -> None:
-    assert parse(CLIPS, Path("recipe.toml")).window.nothing == "still"
-    with pytest.raises(ConfigError, match=why):
-        parse(CLIPS.replace(old, new), Path("recipe.toml"))

@@ -1,6 +1,7 @@
-"""Clips in which no word is: made of what lies around the words of a recipe's own clips, for its class of nothing.
+"""Clips in which no word is, made of what lies around the words of others, for a class of nothing.
 
 A stream mostly holds nothing. A model that has seen clips of words alone must call each of its windows some word.
+`benchmarks.accuracy.stream` measures whether such a class helps; recipes do not have it, since it did not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
-
 from edge_export.data.dataset import Float32, Recording
 
 EDGE = 0.25

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _FILTERS_A_PACKET = 64
 """Filters in one UNSUBSCRIBE."""
+_MOST_HELD = 4
+"""Held at most while our own messages wait for acknowledgements, as a multiple of `BrokerConfig.max_held_bytes`."""
 
 
 class BrokerClient:
@@ -531,7 +533,7 @@ class BrokerClient:
         if inbound_queue.take(publishes) and self._loop is not None:
             self._loop.skip_linger()
         if inbound_queue.held_bytes > self.config.max_held_bytes:
-            self._stop_reading()
+            self._too_much()
 
     def on_oversize(self, publish: Publish) -> None:
         """Acknowledge a message over the limit, which was skipped."""
@@ -547,8 +549,27 @@ class BrokerClient:
     def _release_held(self) -> None:
         if self._inbound_queue.release() and self._loop is not None:
             self._loop.skip_linger()
-        if not self._inbound_queue.held_bytes:
+        if self._inbound_queue.held_bytes <= self.config.max_held_bytes // 2:
             self._read_again()
+
+    def _go_on_with_held(self, loop: Loop, outbound_queue: OutboundQueue) -> None:
+        if self._inbound_queue.can_release:
+            loop.call_soon(self._release_held)
+            loop.skip_linger()
+        elif self._watched < 0 and outbound_queue.inflight:
+            loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
+
+    def _too_much(self) -> None:
+        """Leave the rest in the network; or read on while our own messages wait for acknowledgements behind it.
+
+        What is held may wait for these: not to read them would be to wait for ever. A broker that sends so much more
+        than `receive_maximum` is left, and sends again what is not acknowledged.
+        """
+        inbound_queue = self._inbound_queue
+        if inbound_queue.can_release or self._outbound_queue is None or not self._outbound_queue.inflight:
+            self._stop_reading()
+        elif inbound_queue.held_bytes > _MOST_HELD * self.config.max_held_bytes and self._connection is not None:
+            self._connection.abort("it sends more at a time than receive_maximum and max_held_bytes allow")
 
     def _stop_reading(self) -> None:
         """Leave the rest in the network."""
@@ -585,8 +606,8 @@ class BrokerClient:
                 break
             for done in finished:
                 done()
-        if inbound_queue.held_bytes and inbound_queue.can_release:
-            loop.call_soon(self._release_held)
+        if inbound_queue.held_bytes:
+            self._go_on_with_held(loop, outbound_queue)
         if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
             self._connected and outbound_queue.queued
         ):

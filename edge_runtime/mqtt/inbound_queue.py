@@ -135,6 +135,9 @@ class InboundQueue:
 
     def _deliver(self, publishes: list[Publish]) -> bool:
         inbound_acks, skip_linger = self.inbound_acks, False
+        if len(publishes) == 1 and not publishes[0][3]:  # a lone message that asks for no acknowledgement
+            self._router.deliver(publishes, self.received_at, None)
+            return False
         publishes, ack_group = inbound_acks.receive(publishes)
         if ack_group is not None:
             count = len(ack_group.pubacks) + len(ack_group.pubrecs)

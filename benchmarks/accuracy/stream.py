@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from edge_export.data.dataset import Dataset, Float32, Float64, Recording
 from edge_export.data.labels import cut, label_windows, stamps
+from edge_export.data.readers import WavReader
 from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, load
@@ -115,6 +116,9 @@ def recipes(steps: int) -> tuple[Recipe, Recipe]:
         validation=("fsdd/jackson", "commands/9*"),
         test=("fsdd/theo", "commands/5*"),
     )
+    fsdd, commands = recipe.data
+    assert recipe.teacher.training is not None
+    assert isinstance(commands, WavReader)
     teacher = dataclasses.replace(
         recipe.teacher,
         candidates=recipe.teacher.candidates[:1],
@@ -123,8 +127,7 @@ def recipes(steps: int) -> tuple[Recipe, Recipe]:
     training = dataclasses.replace(recipe.student.training, steps=steps)
     student = dataclasses.replace(recipe.student, training=training)
     before = dataclasses.replace(recipe, split=split, teacher=teacher, student=student)
-    fsdd, commands = recipe.data
-    others = {**commands.label_names, **dict.fromkeys(WORDS, NAME)}  # type: ignore[union-attr]
+    others = {**commands.label_names, **dict.fromkeys(WORDS, NAME)}
     return before, dataclasses.replace(
         before,
         classes=(*recipe.classes, NAME),

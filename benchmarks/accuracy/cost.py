@@ -80,13 +80,11 @@ def _measured(recipe: Recipe, folders: Mapping[str, Path], cache: Path, say: Say
 def _brief(recipe: Recipe) -> Recipe:
     """Keep the shapes, and train for a few steps."""
     teacher, student = recipe.teacher, recipe.student
-    assert teacher.training is not None
+    training = teacher.training and replace(teacher.training, steps=STEPS)  # a rocket has none
     return replace(
         recipe,
         prune=None,
-        teacher=replace(
-            teacher, candidates=teacher.candidates[-1:], members=1, training=replace(teacher.training, steps=STEPS)
-        ),
+        teacher=replace(teacher, candidates=teacher.candidates[-1:], members=1, training=training),
         student=replace(student, pool=64, training=replace(student.training, steps=STEPS)),
         quantise=replace(recipe.quantise, ranges=("minmax",), mixed=False, training=None),
     )

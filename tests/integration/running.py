@@ -401,11 +401,11 @@ class Publisher:
 
 
 @contextmanager
-def listening(port: int, topic: str) -> Iterator[list[Answer]]:
+def listening(port: int, topic: str, *, client_id: str = "listener") -> Iterator[list[Answer]]:
     """What is published meanwhile, in order, repeats included; QoS 1, with a session that outlives the connection."""
     heard: list[Answer] = []
     ready = threading.Event()
-    client = paho.Client(CallbackAPIVersion.VERSION2, "listener", clean_session=False, protocol=paho.MQTTv311)
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False, protocol=paho.MQTTv311)
     client.reconnect_delay_set(1, 1)
     client.on_message = lambda _client, _user, message: heard.append(orjson.loads(message.payload))
     client.on_connect = lambda *_: client.subscribe(topic, 1)  # type: ignore[assignment] # paho types four shapes

@@ -290,13 +290,16 @@ def test_keys_that_look_like_topics_do_not_choose_any(bundle: Path, tmp_path: Pa
     keys = ["w1", "w1/prediction/evil", "x/../../y", "+", "#", "a+b"]
     (stream,) = streams(1, 60)
     rows = stream.t.tolist(), stream.values.astype(np.float64).tolist()
-    with listening(broker.port, "#") as heard, Process(tmp_path, "run", "app.toml") as process:
+    with (
+        listening(broker.port, "#") as heard,
+        listening(broker.port, "edge/w1/prediction/+/#", client_id="deeper") as deeper,
+        Process(tmp_path, "run", "app.toml") as process,
+    ):
         subscribed(broker, process)
         with Publisher(broker.port, topic="in") as publisher:
             publisher.send([Message("", orjson.dumps({"key": key, "t": rows[0], "values": rows[1]})) for key in keys])
             until(lambda: {one.get("key") for one in heard if "label" in one} == set(keys), lambda: process.err)
         process.send(signal.SIGTERM)
         assert process.wait() == 0
-    with listening(broker.port, "edge/w1/#") as deeper:
-        assert deeper == []
+    assert deeper == []
     assert not answers(tmp_path / "answers.jsonl")

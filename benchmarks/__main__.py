@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from benchmarks.answer_cache import answer_cache
+from benchmarks.floods import floods
 from benchmarks.footprint import footprint
 from benchmarks.install import install
 from benchmarks.keys import keys
@@ -34,6 +35,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "paced": paced,
     "keys": keys,
     "observers": observers,
+    "floods": floods,
     "footprint": footprint,
     "install": install,
     "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),

@@ -182,7 +182,7 @@ def run(case: Case, bundle: Path, seconds: float) -> Outcome:
                 with on_first_core():
                     app = subprocess.Popen(command, stdout=figures, stderr=log)
                 try:
-                    _wait_for(folder, b"wake/+", app)
+                    wait_for(folder, b"wake/+", app)
                     cpu = cpu_seconds(app.pid)
                     own = [sys.executable, "-m", "benchmarks.bench_wake_words", "--publish", str(port)]
                     subprocess.run([*own, orjson.dumps([*case, seconds]).decode()], check=True)
@@ -205,7 +205,7 @@ def _outcome(case: Case, found: dict[str, Any], cpu_s: float, seconds: float) ->
     return Outcome(cpu_s, counts.get("predictions_total", 0), expected, p99, found["dropped"])
 
 
-def _wait_for(folder: Path, topic: bytes, process: subprocess.Popen[bytes]) -> None:
+def wait_for(folder: Path, topic: bytes, process: subprocess.Popen[bytes]) -> None:
     """Wait until the application has subscribed, as the broker tells it."""
     until = time.monotonic() + 60
     while topic not in (folder / "broker.log").read_bytes():

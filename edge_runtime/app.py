@@ -419,7 +419,7 @@ class App:
         return all(source.finished for source in self.sources)
 
     def _stop_when_finished(self) -> None:
-        if self._finished():
+        if self.sources[0].finished and self._finished():  # most sources never end, and this is asked each time
             self.stop()
 
     def _drain(self) -> None:

@@ -103,11 +103,12 @@ class HandOver:
         began = self._clock.monotonic()
         held: dict[str, _Held] = {}
         now = self._hold(answers, held) if hard or self._held else answers
-        join = Join(bool(now) + bool(hard) + len(held) + 1, [*waiting, self._ended])  # rule 4
+        join = Join(len(self._sinks) * bool(now) + bool(hard) + len(held) + 1, [*waiting, self._ended])  # rule 4
         for one in held.values():
             one.done = join
         if now:  # rule 1
-            self.send(now, [join])  # first: answers of a key before its first hard one are among them
+            for sink in self._sinks:
+                sink.send(now, join)  # first: answers of a key before its first hard one are among them
         if self._escalation is not None and hard:
             self._escalation.submit(hard, lambda: self._committed(held, join))
         join()  # the iteration itself

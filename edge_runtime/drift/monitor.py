@@ -75,6 +75,9 @@ class Drift:
         metrics: receives, by cause, ``drift_alarms_total{cause="unit"}`` and the gauge ``drift_alarms{cause="unit"}``,
             and ``suspect_windows_total{reason="unit"}``.
         clock: monotonic time, for the number of log lines.
+
+    Attributes:
+        active: the bundle has something to compare with.
     """
 
     def __init__(self, config: DriftConfig, max_keys: int, metrics: Metrics, clock: Clock) -> None:
@@ -85,11 +88,7 @@ class Drift:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
         self._known: tuple[InputContract, SensorReference] | None = None
         self._judge: _Judge | None = None
-
-    @property
-    def active(self) -> bool:
-        """The bundle has something to compare with."""
-        return self._judge is not None
+        self.active = False
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -108,6 +107,7 @@ class Drift:
         self._known = known
         judge = None if known is None else _Judge(*known, self._detectors)
         self._judge = judge if judge is not None and (judge.repairs or judge.own) else None
+        self.active = self._judge is not None
 
     def look(self, windows: Sequence[Window], suspects: dict[tuple[str, int], str]) -> None:
         """Look at windows, in order for each key.

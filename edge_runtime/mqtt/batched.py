@@ -109,7 +109,8 @@ class BatchedConnection(Connection):
         if not items:
             return
         if 2 not in map(len, items):  # the burst of messages that this is all about
-            self._listener.on_publishes(cast("list[Publish]", items))
+            publishes: Any = items
+            self._listener.on_publishes(publishes)
             return
         for size, run in groupby(items, len):
             if size == 2:
@@ -137,17 +138,17 @@ class BatchedConnection(Connection):
                     return
 
     def _to_paho(self, packet: Packet) -> None:
-        if not self.is_open():
+        if not self.is_open:
             return
         self.transport.hand_over(packet)
         self._let_paho_read()
-        if self.is_open() and self._client.want_write():
+        if self.is_open and self._client.want_write():
             self._client.loop_write()
         self._after_paho()
 
     def _refuse(self, reason_code: int) -> None:
         """End a connection whose bytes make no sense; MQTT 5 tells the broker why (section 4.13)."""
-        if self.is_open() and self.identity.version == V5:
+        if self.is_open and self.identity.version == V5:
             self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=reason_code))
         self.abort(self.failure)
 
@@ -157,7 +158,7 @@ class BatchedConnection(Connection):
 
     def abort(self, failure: str) -> None:
         self.failure = self.failure or failure
-        if self.is_open():
+        if self.is_open:
             self.transport.end()
             self._let_paho_read()
 
@@ -165,8 +166,9 @@ class BatchedConnection(Connection):
         transport = self.transport
         if acks is not None:
             transport.write(acks.encode())
-        for packet in outbound_queue.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
-            transport.write(packet)
+        if outbound_queue.ready:
+            for packet in outbound_queue.pump(transport.offered, OUT_BUFFER_BYTES - transport.unsent):
+                transport.write(packet)
         try:
             empty = transport.flush()
         except OSError as error:

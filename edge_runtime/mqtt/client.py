@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _FILTERS_A_PACKET = 64
 """Filters in one UNSUBSCRIBE."""
+_MOST_HELD = 4
+"""Held at most while our own messages wait for acknowledgements, as a multiple of `BrokerConfig.max_held_bytes`."""
 
 
 class BrokerClient:
@@ -157,7 +159,7 @@ class BrokerClient:
         outbound_queue.abandon()
         self._enqueue_farewell(outbound_queue)
         self._flush_iteration()  # onto the wire; the loop does not wait for the broker's answer
-        if connection is self._connection and connection.is_open():
+        if connection is self._connection and connection.is_open:
             connection.disconnect(with_will=self._presence is not None)
             connection.abort("left it, to begin another connection")
         self._check()
@@ -247,9 +249,9 @@ class BrokerClient:
             self._enqueue_farewell(self._outbound_queue)
             self._drain(self._loop, self._outbound_queue, until)
         if self._connection is not None:
-            if self._connected and self._connection.is_open():
+            if self._connected and self._connection.is_open:
                 self._connection.disconnect(with_will=self._presence is not None)
-            if self._connection.is_open():
+            if self._connection.is_open:
                 self._connection.abort("closed")
             self._connection = None
         if self._connected:
@@ -271,7 +273,7 @@ class BrokerClient:
         self._flush_iteration()
         with selectors.DefaultSelector() as selector:
             connection = self._connection
-            if connection is None or not connection.is_open():
+            if connection is None or not connection.is_open:
                 return
             fd = connection.fileno()
             selector.register(fd, selectors.EVENT_READ)
@@ -447,7 +449,7 @@ class BrokerClient:
     def _check(self) -> None:
         """Notice that the connection is gone; to be called after calls into it."""
         connection = self._connection
-        if connection is not None and not connection.is_open():
+        if connection is not None and not connection.is_open:
             self._connection = None
             self._lost(connection.failure)
 
@@ -517,7 +519,8 @@ class BrokerClient:
             loop.skip_linger()
             if connection.hides:
                 loop.call_soon(self._read)
-        self._check()
+        if not connection.is_open:
+            self._check()
 
     def on_publishes(self, publishes: list[Publish]) -> None:
         """Messages came, in this order."""
@@ -531,7 +534,7 @@ class BrokerClient:
         if inbound_queue.take(publishes) and self._loop is not None:
             self._loop.skip_linger()
         if inbound_queue.held_bytes > self.config.max_held_bytes:
-            self._stop_reading()
+            self._too_much()
 
     def on_oversize(self, publish: Publish) -> None:
         """Acknowledge a message over the limit, which was skipped."""
@@ -547,8 +550,27 @@ class BrokerClient:
     def _release_held(self) -> None:
         if self._inbound_queue.release() and self._loop is not None:
             self._loop.skip_linger()
-        if not self._inbound_queue.held_bytes:
+        if self._inbound_queue.held_bytes <= self.config.max_held_bytes // 2:
             self._read_again()
+
+    def _go_on_with_held(self, loop: Loop, outbound_queue: OutboundQueue) -> None:
+        if self._inbound_queue.can_release:
+            loop.call_soon(self._release_held)
+            loop.skip_linger()
+        elif self._watched < 0 and outbound_queue.inflight:
+            loop.call_soon(self._read_again)  # what is held may wait for answers of the broker
+
+    def _too_much(self) -> None:
+        """Leave the rest in the network; or read on while our own messages wait for acknowledgements behind it.
+
+        What is held may wait for these: not to read them would be to wait for ever. A broker that sends so much more
+        than `receive_maximum` is left, and sends again what is not acknowledged.
+        """
+        inbound_queue = self._inbound_queue
+        if inbound_queue.can_release or self._outbound_queue is None or not self._outbound_queue.inflight:
+            self._stop_reading()
+        elif inbound_queue.held_bytes > _MOST_HELD * self.config.max_held_bytes and self._connection is not None:
+            self._connection.abort("it sends more at a time than receive_maximum and max_held_bytes allow")
 
     def _stop_reading(self) -> None:
         """Leave the rest in the network."""
@@ -559,7 +581,7 @@ class BrokerClient:
                 self._loop.watch_write(fd, _awake)
 
     def _read_again(self) -> None:
-        if self._watched < 0 and self._connection is not None and self._connection.is_open():
+        if self._watched < 0 and self._connection is not None and self._connection.is_open:
             self._watch(self._connection)
             self._read()
 
@@ -570,27 +592,31 @@ class BrokerClient:
         if outbound_queue is None or loop is None:
             return
         inbound_queue = self._inbound_queue
+        inbound_acks = inbound_queue.inbound_acks
         while True:
-            self._check()
+            if connection is not None and not connection.is_open:
+                self._check()
             if connection is not None and connection is self._connection:
-                empty = connection.send(
-                    inbound_queue.inbound_acks.take_acks() if self._connected else None, outbound_queue
-                )
-                if connection.is_open() and empty != (self._writing < 0):
-                    self._writing = -1 if empty else connection.fileno()
-                    loop.watch_write(connection.fileno(), None if empty else _awake)
-                self._check()  # sending may have found it gone; no event would tell, its descriptor is closed
+                empty = connection.send(inbound_acks.take_acks() if self._connected else None, outbound_queue)
+                if not connection.is_open:
+                    self._check()  # sending found it gone; no event would tell, its descriptor is closed
+                elif empty != (self._writing < 0):
+                    self._watch_for_room(connection, loop, empty=empty)
             finished = outbound_queue.take_finished()
-            if not finished:
-                break
             for done in finished:
                 done()
-        if inbound_queue.held_bytes and inbound_queue.can_release:
-            loop.call_soon(self._release_held)
+            if not finished or not (outbound_queue.ready or inbound_acks.ready):
+                break
+        if inbound_queue.held_bytes:
+            self._go_on_with_held(loop, outbound_queue)
         if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
             self._connected and outbound_queue.queued
         ):
             loop.skip_linger()
+
+    def _watch_for_room(self, connection: Connection, loop: Loop, *, empty: bool) -> None:
+        self._writing = -1 if empty else connection.fileno()
+        loop.watch_write(connection.fileno(), None if empty else _awake)
 
 
 def _awake() -> None:

@@ -149,6 +149,7 @@ class Connection:
 
     Attributes:
         failure: why the connection is lost, in words; empty while it stands.
+        is_open: there is a socket. Kept here, since it is asked for several times with each message.
     """
 
     def __init__(self, client: paho.Client, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
@@ -158,6 +159,8 @@ class Connection:
         self._listener = listener
         self._notes: list[Callable[[], None]] = []
         self.failure = ""
+        self.is_open = False
+        self._silent = False
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_unsubscribe = self._on_unsubscribe
@@ -180,16 +183,15 @@ class Connection:
         client.username_pw_set(username, password)
         if secrets.tls is not None:
             self._use_tls(secrets.tls.context())
-        client.reconnect()
+        try:
+            client.reconnect()
+        finally:
+            self.is_open = client.socket() is not None
 
     def _use_tls(self, context: ssl.SSLContext) -> None:
         self._client.tls_set_context(context)
 
     # -- for the loop --------------------------------------------------------------------------------------------
-
-    def is_open(self) -> bool:
-        """There is a socket."""
-        return self._client.socket() is not None
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -222,12 +224,12 @@ class Connection:
         """Say good-bye and close; the broker drops the will, or publishes it if asked to (MQTT 5)."""
         asks = with_will and self.identity.version == V5
         self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=_WITH_WILL) if asks else None)
-        if self.is_open():
+        if self.is_open:
             self._client.loop_write()
 
     def silence(self) -> None:
         """Tell the listener nothing any more."""
-        self._client.on_socket_close = None
+        self._silent = True
 
     def abort(self, failure: str) -> None:
         """Close without good-bye; the broker publishes the will."""
@@ -263,7 +265,7 @@ class Connection:
         """Act on what the callbacks noted."""
         while self._notes:
             self._notes.pop(0)()
-        if not self.is_open() and not self.failure:
+        if not self.is_open and not self.failure:
             self.failure = "the connection was lost"
 
     # -- paho's callbacks ----------------------------------------------------------------------------------------
@@ -311,7 +313,9 @@ class Connection:
             self.failure = "the connection was lost"
 
     def _on_socket_close(self, _client: Any, _userdata: Any, sock: Any) -> None:
-        self._listener.on_socket_close(sock.fileno())
+        self.is_open = False
+        if not self._silent:
+            self._listener.on_socket_close(sock.fileno())
 
 
 def _words(code: ReasonCode, properties: Any) -> str:

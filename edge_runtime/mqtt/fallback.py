@@ -99,7 +99,7 @@ class FallbackConnection(Connection):
         more = True
         for _ in range(_PACKETS_AN_ITERATION):
             self._let_paho_read()
-            if not self.is_open():
+            if not self.is_open:
                 more = False
                 break
             pending: Any = getattr(client.socket(), "pending", None)
@@ -116,7 +116,7 @@ class FallbackConnection(Connection):
 
     def abort(self, failure: str) -> None:
         self.failure = self.failure or failure
-        if self.is_open():
+        if self.is_open:
             with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
             self._let_paho_read()  # which finds it ended, and cleans up
@@ -136,7 +136,7 @@ class FallbackConnection(Connection):
         for packet_id, reason_code in self._take_acks():
             outbound_queue.acknowledged(PUBACK, packet_id, reason_code)
         self._after_paho()
-        return not (self.is_open() and client.want_write())
+        return not (self.is_open and client.want_write())
 
     def _publish(self, outbound_queue: PahoOutboundQueue, entry: Entry) -> None:
         message, limits = entry[0], outbound_queue.limits

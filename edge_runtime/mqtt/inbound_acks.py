@@ -156,6 +156,11 @@ class InboundAcks:
             acks.pubrecs.extend(first.pubrecs)
             self.unacked -= len(first.pubacks) + len(first.pubrecs)
 
+    @property
+    def ready(self) -> bool:
+        """Something may be acknowledged now."""
+        return any(self._acks)
+
     def take_acks(self) -> Acks | None:
         """Take what may be acknowledged now, once; None if nothing."""
         acks = self._acks

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
+from edge_runtime.mqtt.fair_queue import FairQueue, weight
 from edge_runtime.mqtt.inbound_acks import InboundAcks
 from edge_runtime.mqtt.linger_policy import LingerPolicy
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router
 
-_OVERHEAD_BYTES = 200
-"""What a held message costs besides its payload, roughly."""
+AT_ONCE: Final = 64
+"""Messages of a backlog that one iteration answers, where nothing is known of their cost: two batches of the model."""
+_MOST_AT_ONCE: Final = 1024
+_ITERATION_S: Final = 0.008
+"""Time that an iteration may take with a backlog: what comes meanwhile waits for it, and each costs some 0.2 ms."""
 
 
 class InboundQueue:
@@ -20,6 +25,10 @@ class InboundQueue:
 
     At most `BrokerConfig.receive_maximum` messages are out for acknowledgement; further ones are held here. Beyond
     `BrokerConfig.max_held_bytes` of them nothing more should be read: the rest stays in the network.
+
+    Of a backlog of QoS 0, as many messages are handed over in an iteration as take some 8 ms, in fair order
+    (`FairQueue`); so a key waits for what it sent itself, not for another's flood. QoS 1 and 2 keep the order in which
+    they are to be acknowledged.
 
     Args:
         config: the bounds.
@@ -44,12 +53,15 @@ class InboundQueue:
         self._most_unacked = config.receive_maximum
         self._linger_policy = LingerPolicy(0.0, config.receive_maximum)
         self._held: deque[list[Publish]] = deque()
+        self._fair = FairQueue(router.prefix_of, config.max_held_bytes)
+        self._part = AT_ONCE
+        self._part_began = 0.0
         self._paused = False
 
     @property
     def can_release(self) -> bool:
         """Return whether something is held back that need not be any more."""
-        return bool(self._held) and self.inbound_acks.unacked < self._most_unacked
+        return self._fair.waiting > 0 or (bool(self._held) and self.inbound_acks.unacked < self._most_unacked)
 
     @property
     def broker_waits(self) -> bool:
@@ -76,9 +88,13 @@ class InboundQueue:
         if self._paused:
             self._metrics.dropped["paused"] += sum(not one[3] for one in publishes)
             return False
+        if len(publishes) > AT_ONCE or self._fair.waiting:
+            publishes = self._queue_fairly(publishes)
+            if not publishes:
+                return False
         if self._held or self.inbound_acks.unacked >= self._most_unacked:
             self._held.append(publishes)
-            self.held_bytes += _weight(publishes)
+            self.held_bytes += weight(publishes)
             return False
         return self._deliver(publishes)
 
@@ -94,28 +110,34 @@ class InboundQueue:
             ack_group.wait_for(0)
 
     def release(self) -> bool:
-        """Hand over what was held, as far as acknowledgements allow; returns as `take`."""
+        """Hand over what was held, as far as acknowledgements allow, and a part of a backlog; returns as `take`."""
         skip_linger = False
-        while self.can_release:
+        if self._fair.waiting:
+            self._release_fairly(self._next_part())
+        while self._held and self.inbound_acks.unacked < self._most_unacked:
             publishes = self._held.popleft()
-            self.held_bytes -= _weight(publishes)
+            self.held_bytes -= weight(publishes)
             skip_linger |= self._deliver(publishes)
         return skip_linger
 
     def pause(self) -> None:
-        """Hand over no more: what comes now stays unacknowledged, for the broker to keep."""
+        """Hand over what needs no acknowledgement, then no more: the rest stays with the broker."""
+        self._release_fairly(self._fair.waiting)
         self._paused = True
         self.forget("paused")
 
     def forget(self, reason: str) -> None:
-        """Forget messages that were not handed over: the broker has those of QoS 1 and 2, the others are counted."""
-        if self._held:
-            self._metrics.dropped[reason] += sum(not one[3] for held in self._held for one in held)
-            self._held.clear()
-            self.held_bytes = 0
+        """Forget what waits to be acknowledged: the broker has it, but for QoS 0 among it, which is counted."""
+        for held in self._held:
+            self._metrics.dropped[reason] += sum(not one[3] for one in held)
+            self.held_bytes -= weight(held)
+        self._held.clear()
 
     def _deliver(self, publishes: list[Publish]) -> bool:
         inbound_acks, skip_linger = self.inbound_acks, False
+        if len(publishes) == 1 and not publishes[0][3]:  # a lone message that asks for no acknowledgement
+            self._router.deliver(publishes, self.received_at, None)
+            return False
         publishes, ack_group = inbound_acks.receive(publishes)
         if ack_group is not None:
             count = len(ack_group.pubacks) + len(ack_group.pubrecs)
@@ -123,6 +145,28 @@ class InboundQueue:
         self._router.deliver(publishes, self.received_at, ack_group)
         return skip_linger
 
+    def _next_part(self) -> int:
+        """Return how many messages the next iteration takes, by the time that the last part took."""
+        took, self._part_began = self.received_at - self._part_began, self.received_at
+        if took > 0:
+            self._part = max(AT_ONCE, min(_MOST_AT_ONCE, int(self._part * _ITERATION_S / took)))
+        return self._part
 
-def _weight(publishes: list[Publish]) -> int:
-    return sum([len(one[1]) + _OVERHEAD_BYTES for one in publishes])
+    def _release_fairly(self, most: int) -> None:
+        publishes, received = self._fair.take(most)
+        self.held_bytes -= weight(publishes)
+        if publishes:
+            self._router.deliver(publishes, received, None)
+
+    def _queue_fairly(self, publishes: list[Publish]) -> list[Publish]:
+        """Queue those of QoS 0; returns the others."""
+        free = [one for one in publishes if not one[3]]
+        if not free:
+            return publishes
+        refused = self._fair.put(free, self.received_at)
+        self.held_bytes += weight(free) - weight(refused)
+        if refused:
+            self._metrics.dropped["new_topic"] += len(refused)
+            topic = refused[-1][0].decode(errors="replace")[:200]
+            self._metrics.examples["new_topic"] = f"message on {topic!r} from broker {self._name}: too many wait"
+        return [one for one in publishes if one[3]] if len(free) < len(publishes) else []

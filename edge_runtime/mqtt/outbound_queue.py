@@ -131,6 +131,11 @@ class OutboundQueue:
         """Messages that are not yet sent for the first time."""
         return len(self._queue)
 
+    @property
+    def ready(self) -> bool:
+        """Something waits to be put onto the wire, or to be called back."""
+        return bool(self._queue or self._finished or self._pubrels or self._again)
+
     def enqueue(self, messages: Sequence[Message], done: Done | None) -> None:
         """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted."""
         if not messages:
@@ -138,9 +143,12 @@ class OutboundQueue:
                 self._finished.append(done)
             return
         batch = Batch(len(messages), done)
-        size = sum([len(message.topic) + len(message.payload) for message in messages])
+        size = 0
+        for message in messages:
+            size += len(message.topic) + len(message.payload)
         if len(self._queue) + len(messages) <= self._max_messages and self._queue_bytes + size <= self._max_bytes:
-            self._queue.extend([(message, batch) for message in messages])
+            for message in messages:
+                self._queue.append((message, batch))
             self._queue_bytes += size
             return
         for message in messages:
@@ -249,7 +257,7 @@ class OutboundQueue:
             offered += len(out[0])
             self._pubrels.clear()
         inflight = self._inflight
-        free = (1 if self._alone else limits.window) - self.inflight + len(self._again)
+        free = (1 if self._alone else limits.window) - len(inflight) - len(self._released) + len(self._again)
         while self._again and free > 0 and offered - start < room:
             packet_id = self._again.popleft()
             entry = inflight[packet_id]

@@ -50,6 +50,10 @@ class Subscription:
         """One of the filters covers this topic."""
         return any(one.matches(topic) for one in self._parsed)
 
+    def prefix_of(self, topic: bytes) -> bytes | None:
+        """Return the levels before the last wildcard of the filter that covers a topic; None if none does."""
+        return next((one.prefix_of(topic) for one in self._parsed if one.matches(topic)), None)
+
 
 class SideChannel:
     """Receiver of a side channel: one message at a time, behind a barrier, and never again one that made it fail.
@@ -142,6 +146,11 @@ class Router:
             else:
                 parts.setdefault(subscription, []).append(publish)
         return parts
+
+    def prefix_of(self, topic: bytes) -> bytes:
+        """Return the levels before the last wildcard of the first filter that covers a topic; all if none does."""
+        found = (one.prefix_of(topic) for one in self._subscriptions)
+        return next((prefix for prefix in found if prefix is not None), topic)
 
     def _route(self, topic: bytes) -> Subscription | None:
         return next((one for one in self._subscriptions if one.wants(topic)), None)

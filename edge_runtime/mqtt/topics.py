@@ -62,7 +62,7 @@ class TopicFilter:
         MalformedPacket: as `validate_topic_filter`.
     """
 
-    __slots__ = ("_any_rest", "_levels", "_starts_wild")
+    __slots__ = ("_any_rest", "_levels", "_prefix", "_starts_wild")
 
     def __init__(self, topic_filter: str | bytes) -> None:
         raw = validate_topic_filter(topic_filter)
@@ -71,6 +71,7 @@ class TopicFilter:
         self._starts_wild = levels[0] in {b"+", b"#"}
         self._any_rest = levels[-1] == b"#"
         self._levels = levels[:-1] if self._any_rest else levels
+        self._prefix = max((at for at, level in enumerate(levels) if level in {b"+", b"#"}), default=len(levels))
 
     def matches(self, topic: bytes) -> bool:
         """Return whether it covers a topic. Raises nothing, whatever the topic is."""
@@ -80,6 +81,10 @@ class TopicFilter:
         if len(levels) < len(wanted) or (len(levels) > len(wanted) and not self._any_rest):
             return False
         return all(p in {b"+", level} for p, level in zip(wanted, levels, strict=False))
+
+    def prefix_of(self, topic: bytes) -> bytes:
+        """Return the levels of a topic before the filter's last wildcard, which say who shares a source of keys."""
+        return b"/".join(topic.split(b"/")[: self._prefix])
 
 
 def topic_matches(topic_filter: str | bytes, topic: str | bytes) -> bool:

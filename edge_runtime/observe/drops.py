@@ -113,6 +113,13 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "connection_lost": Reason("source", "messages", "QoS 0 ones are lost with the connection; qos = 1 keeps them"),
     "paused": Reason("source", "messages", "QoS 0 ones that come while stopping are lost; qos = 1 keeps them"),
+    "new_topic": Reason(
+        "source",
+        "messages",
+        "QoS 0 ones of topics that were not seen before came faster than they can be answered, and known ones go "
+        "first: look who publishes there, narrow topics under [[source]], or, where a large fleet begins, raise "
+        "max_held_bytes under [broker.NAME]",
+    ),
     # -- samples that do not get into a window
     "late": Reason(
         "window",

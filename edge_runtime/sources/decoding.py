@@ -124,7 +124,10 @@ class Decoder:
         metrics = self._metrics
         metrics.stages["decode"].observe((self._monotonic() - started) / n, n)
         metrics.counts["messages_total"] += n
-        metrics.counts["message_bytes_total"] += sum([len(payload) for _, payload in messages])
+        size = 0
+        for _, payload in messages:
+            size += len(payload)
+        metrics.counts["message_bytes_total"] += size
         return readings
 
     def refuse(self, error: InputError, key: str = "", payload: bytes = b"", size: int | None = None) -> None:

@@ -165,6 +165,9 @@ class MqttSource:
         contract: of the model; its channels' rules decide on retained messages.
     """
 
+    finished = False
+    """Never: a broker may always send more."""
+
     def __init__(
         self,
         config: MqttSourceConfig,
@@ -207,11 +210,6 @@ class MqttSource:
         if self._deliver is not None:
             self._deliver = None
             self._broker_client.close(0.0)
-
-    @property
-    def finished(self) -> bool:
-        """Never: a broker may always send more."""
-        return False
 
     def _receive(self, publishes: list[Publish], received: float, done: Done | None) -> None:
         keys, decoder = self._keys, self._decoder

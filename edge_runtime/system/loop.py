@@ -152,7 +152,7 @@ class Loop:
 
     def iterate(self, timeout: float | None) -> None:
         """Run one iteration: wait at most `timeout` seconds (None: without limit), then handle what is there."""
-        ready = self._linger(timeout) if self.linger_s else self._select(self._wait(timeout))
+        ready = self._linger(timeout) if self.linger_s else self._selector.select(self._wait(timeout))
         self._skip_linger = False
         for key, events in ready:
             if events & selectors.EVENT_WRITE and (writer := self._writers.get(key.fd)):
@@ -183,23 +183,20 @@ class Loop:
             self._arrivals.note(self._arrived, since)
             self._arrived = 0
         if not self._arrivals.expected:
-            ready = self._select(self._wait(timeout))
+            ready = self._selector.select(self._wait(timeout))
             self._looked_at = self.clock.monotonic()
             return ready
-        ready = self._select(0)
+        ready = self._selector.select(0)
         if not ready:
-            ready = self._select(self._wait(timeout))
+            ready = self._selector.select(self._wait(timeout))
             since = self.clock.monotonic()
         if not self._skip_linger and any(self._lingers(key) for key, _ in ready):
             left = since + self.linger_s - self.clock.monotonic()
             if left > 0:
                 self.clock.sleep(left)
-                ready = self._select(0)
+                ready = self._selector.select(0)
         self._looked_at = self.clock.monotonic()
         return ready
-
-    def _select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        return self._selector.select(timeout)
 
     def _lingers(self, key: selectors.SelectorKey) -> bool:
         reader = self._readers.get(key.fd)

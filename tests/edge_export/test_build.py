@@ -372,3 +372,21 @@ def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_
     assert not plain["surround"]
     assert plain["gate"]["promise"]["forwarded_by_group"].keys() == {"p3"}
     assert plain["test"]["judged"]["onnx-fp32"]["windows"] == report["test"]["judged"]["onnx-fp32"]["windows"]
+
+
+@pytest.mark.slow
+def test_a_rocket_is_a_teacher_without_gradient_training_and_is_refitted_as_the_others(
+    data: Path, tmp_path: Path
+) -> None:
+    begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
+    rocket = '[teacher]\ncandidates = [{ type = "rocket", width = 0.1, windows = 300 }]\n'
+    recipe = RECIPE[:begin] + rocket + RECIPE[end : RECIPE.index("[prune]")] + RECIPE[RECIPE.index("[gate]") :]
+    (tmp_path / "recipe.toml").write_text(recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true'))
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
+    assert len(report["teacher"]["tried"]) == 1
+    assert report["test"]["judged"]["teacher"]["accuracy"] > 0.9
+    with open_bundle(tmp_path / "out" / "waves-teacher.edge") as bundle:
+        model = onnx.load_model_from_string(bundle.read_variant(bundle.manifest.variants[0].name))
+    assert {"Conv", "Greater", "Softmax"} <= {node.op_type for node in model.graph.node}

@@ -8,6 +8,7 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.features.modules import build_front_end
 from edge_export.networks import students, teachers
 from edge_export.networks.blocks import Classifier, stretched
+from edge_export.networks.rocket import BIASES, TAPS, RocketBody
 from edge_export.recipe.feature_spec import FeatureShape, FrontEnd
 from edge_export.recipe.network_spec import (
     Family,
@@ -16,6 +17,7 @@ from edge_export.recipe.network_spec import (
     Mlp,
     ResNet1d,
     ResNet2d,
+    Rocket,
     SeparableCnn1d,
     SeparableCnn2d,
     Tcn,
@@ -55,11 +57,11 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     return Classifier(
         front=front,
         body=body,
-        pool="mean" if isinstance(family, Mlp) else family.pool,
+        pool="mean" if isinstance(family, Mlp | Rocket) else family.pool,
         width=width,
         sizes=sizes,
         classes=classes,
-        dropout=family.dropout,
+        dropout=0.0 if isinstance(family, Rocket) else family.dropout,
         stride=stride * shape.hop,
         memory=memory and (memory - 1) * shape.hop + 1,
     )
@@ -90,6 +92,11 @@ def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
             return teachers.inception_time(family, shape)
         case ResNet2d():
             return teachers.resnet_2d(family, shape)
+        case Rocket():
+            if shape.frames < TAPS:
+                raise ConfigError(f"rocket needs windows of {TAPS} frames or more, and is given {shape.frames}")
+            rocket = RocketBody(shape.rows, shape.frames, round(BIASES * family.width))
+            return rocket, rocket.width
 
 
 def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
@@ -115,7 +122,7 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
         case Gru():
             return family.reduction, 0
-        case Mlp():
+        case Mlp() | Rocket():
             return shape.frames, shape.frames
         case ResNet1d() | InceptionTime():
             return family.reduction, 0

@@ -260,6 +260,27 @@ class ResNet2d:
         _check("resnet-2d", width=self.width, depth=self.depth, dropout=self.dropout)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rocket:
+    """A teacher of fixed random convolutions and a ridge regression: closed-form, trained in a minute.
+
+    Attributes:
+        width: 1 means 9,996 features: 119 biases for each of 84 kernels.
+        windows: drawn to train on; the time grows with their square.
+
+    Source: Dempster et al. 2021, MiniRocket (arXiv:2012.08791).
+    """
+
+    width: float = 1.0
+    windows: int = 4000
+
+    def __post_init__(self) -> None:
+        if round(119 * self.width) < 1 or not 100 <= self.windows <= 20_000:
+            raise ConfigError(
+                f"rocket: width {self.width}, windows {self.windows}; need 0.01 or more, and 100 to 20000"
+            )
+
+
 Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp
-TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d
+TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket
 Family: TypeAlias = Student | TeacherFamily

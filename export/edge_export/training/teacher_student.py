@@ -23,17 +23,18 @@ from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate
-from edge_export.networks import Calibrated, build_network
+from edge_export.networks import Calibrated, Classifier, build_network
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
-from edge_export.recipe.network_spec import Family
+from edge_export.recipe.network_spec import Family, Rocket
 from edge_export.recipe.recipe import Recipe
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
 from edge_export.training.loop import answer, fit_labels, start
+from edge_export.training.ridge import fit_rocket
 from edge_export.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.training.teachers import Teacher as Answering
 from edge_runtime.clock import SystemClock
@@ -154,6 +155,8 @@ class SoftLabels:
     def _hints(self) -> Featured | None:
         if not self.distillation.hints:
             return None
+        if any(isinstance(family, Rocket) for family, _ in self._teacher.chosen):
+            raise ConfigError("student.hints: a rocket shows no features over time; leave hints out")
         if not self._teacher.members:
             raise ConfigError("student.hints: a given teacher shows no features; train one, or leave hints out")
         featured: Featured = self._teacher.members[0]
@@ -369,13 +372,17 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
-    def network() -> nn.Module:
+    def network() -> Classifier:
         return build_network(family, front, channels=channels, samples=samples, classes=task.classes)
 
     def make(folder: Path) -> None:
         start(seed)
-        assert recipe.teacher.training is not None, "the recipe was checked"
-        trained = fit_labels(network(), task.sampler(seed), recipe.teacher.training)
+        sampler = task.sampler(seed)
+        if isinstance(family, Rocket):
+            trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
+        else:
+            assert recipe.teacher.training is not None, "the recipe was checked"
+            trained = fit_labels(network(), sampler, recipe.teacher.training)
         save_weights(trained, folder / "weights.npz")
 
     folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)

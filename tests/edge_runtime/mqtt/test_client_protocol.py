@@ -444,6 +444,53 @@ def test_a_broker_that_ignores_our_limit_is_read_no_further(bench: Bench, broker
     assert broker_client._watched >= 0
 
 
+@pytest.mark.parametrize("published", ["before", "meanwhile"])
+def test_an_acknowledgement_behind_more_than_may_be_held_is_read(
+    bench: Bench, broker: ScriptedBroker, published: str
+) -> None:
+    """What is held waits for answers, as those of a sink on the same link: not to read them would be a deadlock."""
+    inbox = Inbox(ack=False)
+    broker_client = bench.broker_client(
+        broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=100_000
+    )
+    broker.welcome()
+    bench.until(lambda: broker_client.connected)
+    if published == "before":
+        broker_client.publish(messages(1, 1), inbox.ack_all)
+    count = 250
+    broker.send(b"".join(encode_publish(b"t", b"%06d" % i + bytes(1000), 1, i + 1) for i in range(count)))
+    if published == "meanwhile":
+        bench.until(lambda: broker_client._watched == -1)
+        broker_client.publish(messages(1, 1), inbox.ack_all)
+    bench.until(lambda: broker_client._outbound_queue is not None and broker_client._outbound_queue.inflight)
+    inbox.ack = True
+    broker.send(encode_ack(PUBACK, [next(packet[2] for packet in broker.wait(1) if len(packet) > 2)]))
+    bench.until(lambda: len(inbox.got) == count)
+    assert numbers([payload[:6] for payload in inbox.payloads]) == list(range(count))
+
+
+def test_a_broker_that_sends_far_too_much_before_an_acknowledgement_is_left(
+    bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox(ack=False)
+    broker_client = bench.broker_client(
+        broker.url, inbox, ("t", 1), protocol="3.1.1", receive_maximum=10, max_held_bytes=20_000
+    )
+    broker.welcome()
+    bench.until(lambda: broker_client.connected)
+    broker_client.publish(messages(1, 1))
+    broker.wait(1)
+    data = memoryview(b"".join(encode_publish(b"t", bytes(1000), 1, i + 1) for i in range(1000)))
+    with contextlib.suppress(ConnectionError):
+        while broker_client.connected:
+            with contextlib.suppress(BlockingIOError):
+                data = data[broker.sock.send(data) :]
+            bench.loop.iterate(0)
+    bench.until(lambda: not broker_client.connected)
+    assert "sends more at a time than receive_maximum and max_held_bytes allow" in caplog.text
+    assert broker_client._inbound_queue.held_bytes == 0
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @versions
 def test_a_message_that_is_too_large_is_skipped_acknowledged_and_counted(

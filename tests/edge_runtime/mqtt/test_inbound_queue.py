@@ -8,7 +8,8 @@ import pytest
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.inbound_queue import InboundQueue
+from edge_runtime.mqtt.fair_queue import weight
+from edge_runtime.mqtt.inbound_queue import AT_ONCE, InboundQueue
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.mqtt.routing import Router, Subscription
 from tests.edge_runtime.mqtt.clients import Inbox
@@ -100,3 +101,56 @@ def test_a_window_that_is_full_is_not_lingered_over() -> None:
     one.inbox.ack_all()
     assert (waits, one.inbound_queue.broker_waits) == (True, False)
     assert not Received(linger_s=0.0, receive_maximum=20).inbound_queue.take(burst(1, 20))
+
+
+def test_a_backlog_without_acknowledgements_is_handed_over_in_parts() -> None:
+    one = Received()
+    flood = [(b"t/%d" % at, b"p", 0, 0, 0, None) for at in range(1000)]
+    one.inbound_queue.take([*flood, (b"t", b"quiet", 0, 0, 0, None)])
+    assert one.inbox.got == [], "nothing is handed over where it would be too much at once"
+    assert one.inbound_queue.held_bytes == weight(flood) + weight([(b"t", b"quiet", 0, 0, 0, None)])
+    one.inbound_queue.take(burst(5, 1))
+    assert one.ids() == [5], "a message of QoS 1 does not join the queue"
+    while one.inbound_queue.can_release:
+        before = len(one.inbox.got)
+        one.inbound_queue.release()
+        assert len(one.inbox.got) - before <= AT_ONCE
+    assert len(one.inbox.got) == 1002
+    assert one.inbound_queue.held_bytes == 0
+
+
+def test_a_backlog_without_acknowledgements_outlives_its_connection_and_is_handed_over_before_a_pause() -> None:
+    one = Received()
+    one.inbound_queue.take(burst(0, 500, qos=0))
+    one.inbound_queue.release()
+    one.inbound_queue.forget("connection_lost")
+    one.inbound_queue.release()
+    assert one.ids() == list(range(2 * AT_ONCE))
+    one.inbound_queue.pause()
+    assert one.ids() == list(range(500))
+    assert not one.metrics.dropped["connection_lost"]
+    assert (one.inbound_queue.held_bytes, one.inbound_queue.can_release) == (0, False)
+
+
+def test_refused_new_topics_are_counted_with_an_example() -> None:
+    one = Received(max_held_bytes=10_000)
+    one.inbound_queue.take(burst(0, 2 * AT_ONCE, qos=0))
+    one.inbound_queue.take(burst(0, 1, qos=0))
+    while one.inbound_queue.can_release:
+        one.inbound_queue.release()
+    one.inbound_queue.take([*burst(0, 1, qos=0), *[(b"t/%d" % at, bytes(800), 0, 0, 0, None) for at in range(100)]])
+    assert one.metrics.dropped["new_topic"] == 94
+    assert "t/99" in one.metrics.examples["new_topic"]
+
+
+@pytest.mark.parametrize(("us", "part"), [(1000, AT_ONCE), (40, 200), (1, 1024)])
+def test_a_part_of_a_backlog_is_as_large_as_takes_eight_milliseconds(us: int, part: int) -> None:
+    one = Received()
+    queue = one.inbound_queue
+    queue.take(burst(0, 20_000, qos=0))
+    for _ in range(4):  # a read in each iteration, and then a part
+        before = len(one.inbox.got)
+        queue.release()
+        got = len(one.inbox.got) - before
+        queue.received_at += got * us * 1e-6
+    assert got == pytest.approx(part, abs=1)

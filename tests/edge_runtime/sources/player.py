@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.manifest import Channel, InputContract
@@ -18,10 +17,10 @@ CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, w
 class Simulated(Loop):
     """A loop whose waiting is the clock's advancing."""
 
-    def _select(self, timeout: float | None) -> Any:
-        if timeout:
-            self.clock.sleep(timeout)
-        return super()._select(0)
+    def iterate(self, timeout: float | None) -> None:
+        if wait := self._wait(timeout):
+            self.clock.sleep(wait)
+        super().iterate(0)
 
 
 class Player:

@@ -1,0 +1,127 @@
+"""MiniRocket: fixed convolutions whose outputs are compared with biases; a linear layer on the shares above them.
+
+84 kernels of nine taps, dilated; of each output, the share of samples that are above a bias. Nothing is learnt by
+gradient: biases are quantiles of training windows' outputs, and `edge_export.training.ridge` gives the linear layer.
+
+Source: Dempster, Schmidt and Webb 2021 (arXiv:2012.08791), section 3; for several channels, a random set of them is
+summed for each kernel and dilation, as in the authors' code for multivariate series.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch  # noqa: TID251 - this is the export toolchain
+from torch import nn  # noqa: TID251 - this is the export toolchain
+from torch.nn import functional  # noqa: TID251 - this is the export toolchain
+
+from edge_export.data.dataset import Float32, Int64
+
+KERNELS = 84
+TAPS = 9
+MOST_DILATIONS = 32
+BIASES = 119
+"""Of one kernel over all dilations at width 1: 9,996 features, as in the paper."""
+
+
+class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the device's tools can see
+    """The transform, as a graph of ordinary operators.
+
+    Args:
+        rows: of its input.
+        frames: of its input, at least nine.
+        biases: of one kernel, over all dilations.
+    """
+
+    def __init__(self, rows: int, frames: int, biases: int = BIASES) -> None:
+        super().__init__()
+        dilations, counts = _dilations(frames, biases)
+        self.parts = nn.ModuleList(
+            [_Part(rows, frames, int(each), int(count)) for each, count in zip(dilations, counts, strict=True)]
+        )
+        self.width = KERNELS * int(counts.sum())
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def take_biases(self, x: Float32, seed: int) -> None:
+        """Draw each kernel's channels, and take biases from quantiles of outputs, each of a window drawn at random.
+
+        Args:
+            x: (n, rows, frames) to draw from.
+            seed: of both.
+        """
+        random = np.random.default_rng(seed)
+        # Low-discrepancy quantiles, in the order of their use, as in the paper.
+        quantiles = np.arange(1, self.width + 1) * ((np.sqrt(5) + 1) / 2) % 1
+        used = 0
+        for part in self.parts:
+            count = part.biases.shape[1]
+            part.channels.copy_(torch.from_numpy(_channels(x.shape[1], random)))
+            drawn = torch.from_numpy(x[random.integers(0, len(x), KERNELS)])
+            outputs = part.convolve(drawn).numpy()
+            for kernel in range(KERNELS):
+                wanted = quantiles[used : used + count]
+                used += count
+                part.biases[kernel] = torch.from_numpy(np.quantile(outputs[kernel, kernel], wanted))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, rows, frames) to (batch, width) shares of frames above each bias."""
+        return torch.cat([share for number, part in enumerate(self.parts) for share in part.shares(x, number)], dim=1)
+
+
+class _Part(nn.Module):  # type: ignore[misc]
+    """One dilation: which channels each kernel sees, and the biases that its outputs are compared with."""
+
+    def __init__(self, rows: int, frames: int, dilation: int, biases: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.padding = (TAPS - 1) * dilation // 2
+        self.trims = frames > 2 * self.padding
+        self.register_buffer("channels", torch.zeros(KERNELS, rows))
+        self.register_buffer("biases", torch.zeros(KERNELS, biases))
+        self.register_buffer("kernels", _kernels(), persistent=False)
+
+    def convolve(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, rows, frames) to (batch, 84, frames): each kernel's output, summed over its channels."""
+        # A sum of outputs is the output of a sum.
+        summed = torch.matmul(self.channels, x)
+        return functional.conv1d(summed, self.kernels, padding=self.padding, dilation=self.dilation, groups=KERNELS)
+
+    def shares(self, x: torch.Tensor, number: int) -> list[torch.Tensor]:
+        """Compute (batch, 42) shares for each bias, of every other kernel without the padded ends."""
+        outputs = self.convolve(x)
+        found = []
+        for parity in (0, 1):
+            own, biases = outputs[:, parity::2], self.biases[parity::2]
+            if (number + parity) % 2 and self.trims:
+                own = own[:, :, self.padding : -self.padding]
+            # One bias at a time: all at once would hold a hundred times the outputs.
+            found += [(own > biases[:, at : at + 1]).float().mean(dim=2) for at in range(biases.shape[1])]
+        return found
+
+
+def _kernels() -> torch.Tensor:
+    """(84, 1, 9): all ways to put three 2 among nine -1: their sum is 0, so a level does not count."""
+    kernels = torch.full((KERNELS, 1, TAPS), -1.0)
+    for row, places in enumerate(itertools.combinations(range(TAPS), 3)):
+        kernels[row, 0, list(places)] = 2.0
+    return kernels
+
+
+def _channels(rows: int, random: np.random.Generator) -> Float32:
+    """(84, rows) of 0 and 1."""
+    chosen = np.zeros((KERNELS, rows), np.float32)
+    for row in chosen:
+        size = int(2 ** random.uniform(0, np.log2(min(rows, TAPS) + 1)))
+        row[random.choice(rows, size, replace=False)] = 1
+    return chosen
+
+
+def _dilations(frames: int, per_kernel: int) -> tuple[Int64, Int64]:
+    """Dilations that a window has room for, and how many biases each gets."""
+    most = min(per_kernel, MOST_DILATIONS)
+    largest = np.log2((frames - 1) / (TAPS - 1))
+    dilations, counts = np.unique(np.logspace(0, largest, most, base=2).astype(np.int64), return_counts=True)
+    counts = (counts * per_kernel / most).astype(np.int64)
+    counts[: max(0, per_kernel - int(counts.sum()))] += 1
+    return dilations, counts

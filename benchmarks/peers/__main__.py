@@ -1,8 +1,8 @@
 """Our runtime beside the programs that a user would write: ``python -m benchmarks.peers [--turns N] [--json FILE]``.
 
 Each program is started once a turn and gets every rate in that process; programs take turns, so that a busy machine
-slows all of them. All run the same int8 network over the same messages, and every answer is compared. A peer that is not
-installed (`make bench-peers` installs them) is named and left out.
+slows all of them. All run the same int8 network over the same messages, and every answer is compared. A peer that is
+not installed (`make bench-peers` installs them) is named and left out.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def one_turn(program: Program, setting: Setting, traffics: Sequence[Traffic]) ->
 Figures = dict[str, list[Phase]]
 
 
-def measured(
-    programs: Sequence[Program], setting: Setting, turns: int, seconds: float, write: Path | None
-) -> Figures:
+def measured(programs: Sequence[Program], setting: Setting, turns: int, seconds: float, write: Path | None) -> Figures:
     """All programs in turns; figures so far are written after each turn."""
     figures: Figures = {program.name: [Phase() for _ in RATES] for program in programs}
     traffics = [traffic_at(rate, seconds) for rate in RATES]

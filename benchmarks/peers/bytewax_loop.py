@@ -1,4 +1,4 @@
-"""The loop as a dataflow of Bytewax, fed by paho: ``python -m benchmarks.peers.bytewax_loop --port 1883 --model m.onnx``."""
+"""The loop as a dataflow of Bytewax, fed by paho: ``python -m benchmarks.peers.bytewax_loop --port 1883 ...``."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def main() -> None:
     client = mqtt.Client(CallbackAPIVersion.VERSION2)
     client.on_socket_open = no_delay
     client.on_connect = lambda c, *_: c.subscribe(TOPICS)
-    client.on_message = lambda _client, _userdata, message: messages.put((message.topic, message.payload))
+    client.on_message = lambda _client, _userdata, message: messages.put((message.topic, bytes(message.payload)))
 
-    class Partition(inputs.StatelessSourcePartition):  # type: ignore[misc]
+    class Partition(inputs.StatelessSourcePartition):  # type: ignore[misc, name-defined]
         def next_batch(self) -> list[tuple[str, bytes]]:
             return [messages.get() for _ in range(min(messages.qsize(), MOST))]
 
-    class Source(inputs.DynamicSource):  # type: ignore[misc]
+    class Source(inputs.DynamicSource):  # type: ignore[misc, name-defined]
         def build(self, *_where: Any) -> Partition:
             return Partition()
 
-    class Publisher(outputs.StatelessSinkPartition):  # type: ignore[misc]
+    class Publisher(outputs.StatelessSinkPartition):  # type: ignore[misc, name-defined]
         def write_batch(self, items: list[tuple[str, bytes]]) -> None:
             for topic, payload in items:
                 client.publish(topic, payload)
 
-    class Sink(outputs.DynamicSink):  # type: ignore[misc]
+    class Sink(outputs.DynamicSink):  # type: ignore[misc, name-defined]
         def build(self, *_where: Any) -> Publisher:
             return Publisher()
 

@@ -21,7 +21,7 @@ CPP: Final = FOLDER / "peer-cpp" / "loop"
 
 @dataclass(frozen=True)
 class Peer(Program):
-    """A program that somebody else's client carries."""
+    """A program that another client carries."""
 
     start: Callable[[int, Path], list[str]] = lambda _port, _model: []
 

@@ -1,4 +1,4 @@
-"""What the Python programs of this folder share: their options, and the loop between a message and its answers."""
+"""Options of the Python programs of this folder, and the loop between a message and its answers."""
 
 from __future__ import annotations
 

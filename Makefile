@@ -126,7 +126,7 @@ bench-accuracy: $(EXPORT)/.ready
 bench-export-peers: $(VENV)/.test
 	$(BIN)/python -m benchmarks.export_peers $(ARGS)
 
-# The runtime beside the same loop on other clients, C++ and JavaScript: docs/performance.md. Installs them (1 GB).
+# The runtime beside the same loop on other clients, C++ and JavaScript: docs/performance.md. Installs them (1.5 GB).
 bench-peers: $(VENV)/.test tools
 	@sh scripts/tools g++ npm strace
 	@[ -e /usr/include/mosquitto.h ] || sh scripts/tools libmosquitto-dev

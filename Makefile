@@ -18,7 +18,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-accuracy bench-models conformance lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance lock audit clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -125,6 +125,13 @@ bench-accuracy: $(EXPORT)/.ready
 # Our quantiser, writer and search beside the defaults of others, each in an environment of its own (3 GB).
 bench-export-peers: $(VENV)/.test
 	$(BIN)/python -m benchmarks.export_peers $(ARGS)
+
+# The runtime beside the same loop on other clients, C++ and JavaScript: docs/performance.md. Installs them (1.5 GB).
+bench-peers: $(VENV)/.test tools
+	@sh scripts/tools g++ npm strace
+	@[ -e /usr/include/mosquitto.h ] || sh scripts/tools libmosquitto-dev
+	$(BIN)/python -m benchmarks.peers.environments $(addprefix peer-,gmqtt aiomqtt faststream bytewax mqttjs node-red)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 # Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
 conformance: $(VENV)/.test

@@ -266,6 +266,7 @@ class Load:
             Stopped: no answer for `SILENCE_S`.
         """
         total = len(traffic) if until is None else until
+        self._answers.clear()
         blob, offsets = traffic.blob(self.version, self._qos)
         expected = traffic.completed_by(total)
         first = sum(index < warm_up for index in expected.values())

@@ -53,7 +53,7 @@ class Program:
     """Something that answers messages."""
 
     name: str
-    kind: Literal["edge-runtime", "handwritten"]
+    kind: Literal["edge-runtime", "handwritten", "peer"]
     budget_ms: float = 0.0
     queue: bool = False
     decoder: str = ""
@@ -70,7 +70,7 @@ class Program:
             path.write_text(text, encoding="utf-8")
             return [sys.executable, "-m", "edge_runtime", "run", str(path)]
         return [
-            sys.executable, "-m", "benchmarks.handwritten", "--port", str(port), "--model", str(setting.model),
+            sys.executable, "-m", "benchmarks.peers.paho_loop", "--port", str(port), "--model", str(setting.model),
             "--payload", self.decoder or setting.payload, "--qos", str(setting.qos),
             *["--mqtt5"] * setting.mqtt5, *["--queue"] * self.queue,
         ]  # fmt: skip

@@ -1,1 +1,1 @@
-"""Other people's quantisers, each in an environment of its own, run by their defaults."""
+"""Other people's quantisers and MQTT programs, each in an environment of its own."""

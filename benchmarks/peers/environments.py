@@ -26,11 +26,16 @@ class Environment:
     Attributes:
         packages: for pip, in steps: a later step may need what an earlier one installed.
         python: least version of the interpreter.
+        node: the packages are npm's; what they would download when installed is left out.
     """
 
     packages: tuple[tuple[str, ...], ...]
     python: tuple[int, int] = (3, 11)
+    node: bool = False
 
+
+LOOP = ("onnxruntime==1.31.1", "numpy==2.4.6", "orjson==3.13.0")
+"""What a Python program over MQTT needs beside its client."""
 
 ENVIRONMENTS = {
     "peer-onnxruntime": Environment(packages=(("onnxruntime==1.31.1", "onnx==1.23.2"),)),
@@ -42,6 +47,12 @@ ENVIRONMENTS = {
     # Below Python 3.12 pip falls back to onnx2tf 1.x, which needs TensorFlow and downloads calibration data.
     "peer-onnx2tf": Environment(packages=(("onnx2tf==2.6.9",),), python=(3, 12)),
     "peer-ai-edge-quantizer": Environment(packages=(("ai-edge-quantizer==0.10.0",),)),
+    "peer-gmqtt": Environment(packages=(("gmqtt==0.8.0", *LOOP),)),
+    "peer-aiomqtt": Environment(packages=(("aiomqtt==2.5.1", *LOOP),)),
+    "peer-faststream": Environment(packages=(("faststream==0.7.8", "zmqtt==0.2.5", *LOOP),)),
+    "peer-bytewax": Environment(packages=(("bytewax==0.21.1", "paho-mqtt==2.2.0", *LOOP),)),
+    "peer-mqttjs": Environment(packages=(("mqtt@5.16.0", "onnxruntime-node@1.30.0"),), node=True),
+    "peer-node-red": Environment(packages=(("node-red@4.1.15", "onnxruntime-node@1.30.0"),), node=True),
 }
 
 
@@ -85,6 +96,8 @@ def make(name: str) -> str:
         Why it could not be made, one line; empty when it was.
     """
     environment = ENVIRONMENTS[name]
+    if environment.node:
+        return _make_node(name, environment)
     python = interpreter(environment.python)
     if python is None:
         return f"needs Python {'.'.join(map(str, environment.python))} or newer, which is not on the path"
@@ -99,6 +112,20 @@ def make(name: str) -> str:
         )
         if done.returncode:
             return f"pip could not install {' '.join(packages)}: {_last(done)}"
+    (FOLDER / name / "packages.txt").write_text(_stamp(name))
+    return ""
+
+
+def _make_node(name: str, environment: Environment) -> str:
+    npm = shutil.which("npm")
+    if npm is None:
+        return "needs Node.js with npm, which is not on the path"
+    (FOLDER / name).mkdir(parents=True, exist_ok=True)
+    install = [npm, "install", "--silent", "--ignore-scripts", "--prefix", str(FOLDER / name)]
+    for packages in environment.packages:
+        done = subprocess.run([*install, *packages], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"npm could not install {' '.join(packages)}: {_last(done)}"
     (FOLDER / name / "packages.txt").write_text(_stamp(name))
     return ""
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.site import links
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`[^`\n]*`")
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 _ABROAD = re.compile(r"^[a-z]+:")
 
@@ -39,11 +39,6 @@ def anchors(page: Path) -> set[str]:
         found[name] = n + 1
         names.add(f"{name}-{n}" if n else name)
     return names
-
-
-def links(page: Path) -> list[str]:
-    text = _CODE.sub("`", _FENCE.sub("", page.read_text("utf-8")))
-    return [first or second for first, second in _LINK.findall(text)]
 
 
 def dead(page: Path) -> list[str]:

@@ -14,9 +14,8 @@ from scripts import site
 
 ROOT = Path(__file__).resolve().parents[1]
 MKDOCS = ROOT / ".venvs" / "docs" / "bin" / "mkdocs"
-NAVIGATION = [
-    ROOT / path for path in re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-]
+_LINE = re.compile(r"^ +- [^:]+: (\S+\.md)$", re.MULTILINE)
+NAVIGATION = [ROOT / path for path in _LINE.findall((ROOT / "mkdocs.yml").read_text("utf-8"))]
 INDEXES = {ROOT / "docs/decisions": ROOT / "docs/decisions/README.md", ROOT / "examples": ROOT / "examples/README.md"}
 
 

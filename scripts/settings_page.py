@@ -230,7 +230,7 @@ def _tables_in(hint: Any) -> Iterator[tuple[str, type]]:
 
 
 def _documented_as(table: str, tag: str) -> str:
-    """Where the template has a table; the codecs of documents share one, and each source's codec is the same."""
+    """Place of a table in the template; the codecs of documents share one, and each source's codec is the same."""
     if table.endswith(".codec"):
         return f"source.codec {'json' if tag in {'msgpack', 'cbor'} else tag}"
     return f"{table} {tag}" if tag else table

@@ -1,6 +1,6 @@
 """Folder that the documentation's site is built from: pages and what they show, under the paths that they have here.
 
-python -m scripts.site FOLDER    writes it anew; `make docs` then builds the site from it
+python -m scripts.site FOLDER    writes it, in place of an older one; `make docs` then builds the site from it
 
 Pages link to each other, to pictures and to files of the code by relative paths. The folder keeps those paths, so every
 link leads to the same thing on the site as in the checkout, and README.md is the front page without a copy in git.
@@ -66,7 +66,7 @@ def shown(pages: Iterable[Path]) -> Iterator[Path]:
 
 
 def write(folder: Path) -> None:
-    """Write the folder anew."""
+    """Write the folder, in place of an older one."""
     shutil.rmtree(folder, ignore_errors=True)
     everything = pages()
     for path in {*everything, *shown(everything)}:

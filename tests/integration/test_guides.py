@@ -37,7 +37,8 @@ def typed(guide: str, folder: Path) -> str:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     code = os.pathsep.join((str(ROOT), str(ROOT / "export"), str(ROOT / "devices")))
     done = subprocess.run(
-        ["bash", "-e", "-c", f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{lines}"], cwd=folder, text=True, check=False,
+        ["bash", "-e", "-c", f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{lines}"],
+        cwd=folder, text=True, check=False,
         env={**os.environ, "PATH": path, "PYTHONPATH": code}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, timeout=3 * PATIENCE_S,
     )  # fmt: skip

@@ -35,7 +35,7 @@ CLASSES: Final = {OURS.name: "p", LOOP.name: "l", MODEL: "o"}
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What is sent at one place of a curve."""
+    """Messages that are sent at one place of a curve."""
 
     x: float
     net: str = "cnn_s"
@@ -74,7 +74,7 @@ class Curve:
 
 @dataclass
 class Found:
-    """What was measured at one point, a figure of each turn."""
+    """Measurements at one point, a figure of each turn."""
 
     us: dict[str, list[float]] = field(default_factory=dict)
     """CPU a message by program."""
@@ -82,7 +82,7 @@ class Found:
     """Share of a core that edge-runtime took."""
     p99_ms: list[float] = field(default_factory=list)
     key_bytes: list[float] = field(default_factory=list)
-    """What edge-runtime's memory grew by, over the keys."""
+    """Growth of edge-runtime's memory, over the keys."""
     wrong: int = 0
     """Answers that are missing, repeated, or not the loop's."""
 

@@ -131,9 +131,9 @@ class Driver:
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._feeder = feeder
-        self._step = step
-        self._seen = seen
-        self._busy = busy
+        self.step = step
+        self.seen = seen
+        self.busy = busy
 
     def handle(self, packets: Sequence[bytes]) -> float:
         """Have messages handled, as many at a time as the connection holds; returns CPU seconds of the program."""
@@ -157,10 +157,10 @@ class Driver:
         return spent if len(self._feeder.results) > before else None
 
     def _run(self, messages: int, clock: Callable[[], float]) -> float:
-        target = self._seen() + messages
+        target = self.seen() + messages
         began = clock()
-        while self._seen() < target or self._busy():
-            self._step()
+        while self.seen() < target or self.busy():
+            self.step()
         spent = clock() - began
         while self._feeder.serve():
             pass

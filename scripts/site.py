@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -21,6 +22,30 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 _ABROAD = re.compile(r"^[a-z]+:")
+_PLACE = re.compile(r"^( +)- ([^:]+):(?: (\S+\.md))?$", re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """A line of the navigation.
+
+    Attributes:
+        depth: 0 for a tab, 1 for what stands in it, and so on.
+        title: as readers see it.
+        page: None for a group.
+    """
+
+    depth: int
+    title: str
+    page: Path | None
+
+
+def navigation() -> list[Place]:
+    """Read the navigation of the site from mkdocs.yml, from top to bottom."""
+    lines = (CHECKOUT / "mkdocs.yml").read_text("utf-8").split("\nnav:\n")[1]
+    return [
+        Place((len(indent) - 2) // 4, title, CHECKOUT / page if page else None)
+        for indent, title, page in _PLACE.findall(lines)
+    ]
 
 
 def pages() -> list[Path]:
@@ -44,25 +69,61 @@ def named_links(page: Path) -> list[tuple[str, str]]:
 
 def _plain(code: re.Match[str]) -> str:
     """Text of code without what looks like a link."""
-    return re.sub(r"[\[\]()`\"]", "", code[0])
+    return re.sub(r"[\[\]()\"]", "", code[0])
+
+
+def target_of(page: Path, link: str) -> Path | None:
+    """File or folder of the checkout that a page's link leads to; None for other hosts and for the page itself.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    path = unquote(link.partition("#")[0])
+    if not path or _ABROAD.match(link):
+        return None
+    target = Path(os.path.normpath(page.parent / path))  # a link in git keeps its own name
+    if not target.exists():
+        raise FileNotFoundError(f"{page}: {link} is not there")
+    return target
 
 
 def shown(pages: Iterable[Path]) -> Iterator[Path]:
-    """Files other than pages that these link to.
-
-    Raises:
-        FileNotFoundError: a link leads nowhere, or to a folder: a site has no page for one.
-    """
+    """Files other than pages that these link to."""
     for page in pages:
         for link in links(page):
-            path = unquote(link.partition("#")[0])
-            if not path or _ABROAD.match(link):
-                continue
-            target = Path(os.path.normpath(page.parent / path))  # a link in git keeps its own name
-            if not target.is_file():
-                raise FileNotFoundError(f"{page}: {link} is no file")
-            if target.suffix != ".md":
+            target = target_of(page, link)
+            if target is not None and target.is_file() and target.suffix != ".md":
                 yield target
+
+
+def text_for_site(page: Path) -> str:
+    """Text of a page; a site has no page for a folder, so of links to folders the words stay."""
+    text = page.read_text("utf-8")
+    for words, link in named_links(page):
+        target = target_of(page, link)
+        if target is not None and target.is_dir():
+            text = text.replace(f"[{words}]({link})", words)
+    return text
+
+
+def overview() -> str:
+    """Return llms.txt: the navigation with the first sentence of each page, for programs that read documentation."""
+    parts = [f"# edge-runtime\n\n> {_first_sentence(CHECKOUT / 'README.md')}\n"]
+    for place in navigation():
+        if place.page is None:
+            parts.append(f"\n{'##' if place.depth == 0 else '###'} {place.title}\n")
+        else:
+            link = str(place.page.relative_to(CHECKOUT).with_suffix(".html")).replace("README", "index")
+            parts.append(f"- [{place.title}]({link}): {_first_sentence(place.page)}")
+    return "\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _first_sentence(page: Path) -> str:
+    """First sentence below a page's title, without its links and marks."""
+    prose = (part for part in _FENCE.sub("", page.read_text("utf-8")).split("\n\n") if part.strip()[:1] not in "#<|")
+    text = " ".join(next(prose, "").split())
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("*", "")
+    return re.split(r"(?<=[^.][.:?!])\s", text, maxsplit=1)[0].rstrip(":") if text else ""
 
 
 def write(folder: Path) -> None:
@@ -72,7 +133,11 @@ def write(folder: Path) -> None:
     for path in {*everything, *shown(everything)}:
         target = folder / path.relative_to(CHECKOUT)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        if path.suffix == ".md":
+            target.write_text(text_for_site(path), "utf-8")
+        else:
+            shutil.copyfile(path, target)
+    (folder / "llms.txt").write_text(overview(), "utf-8")
 
 
 def main(arguments: list[str]) -> int:

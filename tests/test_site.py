@@ -14,8 +14,7 @@ from scripts import site
 
 ROOT = Path(__file__).resolve().parents[1]
 MKDOCS = ROOT / ".venvs" / "docs" / "bin" / "mkdocs"
-_LINE = re.compile(r"^ +- [^:]+: (\S+\.md)$", re.MULTILINE)
-NAVIGATION = [ROOT / path for path in _LINE.findall((ROOT / "mkdocs.yml").read_text("utf-8"))]
+NAVIGATION = [place.page for place in site.navigation() if place.page is not None]
 INDEXES = {ROOT / "docs/decisions": ROOT / "docs/decisions/README.md", ROOT / "examples": ROOT / "examples/README.md"}
 
 
@@ -75,14 +74,15 @@ def test_pages_without_a_place_in_the_navigation_stand_in_the_index_of_their_fol
     assert [page.name for page in folder.rglob("*.md") if page != INDEXES[folder] and page not in linked] == []
 
 
-def test_a_link_to_a_folder_or_to_nothing_is_refused(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "guide.md"
-    for link in ("../docs", "gone.md"):
-        copy = tmp_path / "page.md"
-        copy.write_text(f"[text]({link})\n")
-        with pytest.raises(FileNotFoundError, match="is no file"):
-            list(site.shown([copy]))
-    assert ROOT / "docs" / "path.svg" in set(site.shown([page]))
+def test_a_link_to_nothing_is_refused_and_one_to_a_folder_keeps_its_words(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("See [what is gone](gone.md).\n")
+    with pytest.raises(FileNotFoundError, match=r"gone\.md is not there"):
+        list(site.shown([page]))
+    (tmp_path / "folder").mkdir()
+    page.write_text("See [`a folder`](folder), [another](folder/) and [a page](page.md).\n")
+    assert site.text_for_site(page) == "See `a folder`, another and [a page](page.md).\n"
+    assert ROOT / "docs" / "path.svg" in set(site.shown([ROOT / "docs" / "guide.md"]))
 
 
 @pytest.mark.slow
@@ -102,6 +102,14 @@ def test_it_builds_without_a_warning_and_every_link_and_anchor_of_it_leads_somew
             ):
                 dead.append(f"{path.relative_to(built)}: {link}")
     assert dead == []
+
+
+@pytest.mark.slow
+def test_the_overview_for_programs_leads_to_every_page_of_the_navigation(built: Path) -> None:
+    lines = re.findall(r"^- \[([^\]]+)\]\(([^)]+)\): (.*)$", (built / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert len(lines) == len(NAVIGATION)
+    assert [link for _, link, _ in lines if not (built / link).is_file()] == []
+    assert [title for title, _, sentence in lines if not 15 < len(sentence) < 300 or "](" in sentence] == []
 
 
 @pytest.mark.slow

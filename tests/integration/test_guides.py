@@ -100,6 +100,18 @@ def test_my_cloud_corrects_hard_cases_under_their_ids(tmp_path: Path) -> None:
     assert "accepted 134 = delivered" in said
 
 
+@pytest.mark.slow
+def test_the_python_of_the_front_page_prints_answers(tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    shutil.copytree(ROOT / "examples/exercise-watch", tmp_path / "here")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "here", capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "devices")))}, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 987
+    assert done.stdout.startswith("recordings-0 0.0 PEN 0.9")
+
+
 def test_every_guide_is_short_and_ends_with_ways_on() -> None:
     for guide in GUIDES:
         assert len(text(guide).splitlines()) <= 90

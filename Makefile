@@ -50,8 +50,8 @@ test-arm: $(VENV)/.test
 test-faults: $(VENV)/.test tools
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/faults $(ARGS)
 
-# The page in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
-test-page: $(VENV)/.test $(PAGE)/.ready
+# The page and the site of the docs in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
+test-page: $(VENV)/.test $(PAGE)/.ready $(DOCS)/.ready
 	@sh scripts/tools chromium
 	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 

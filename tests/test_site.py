@@ -38,12 +38,8 @@ class Page(HTMLParser):
         self.loaded += [named["src"]] if "src" in named else []
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it, in a folder of its own."""
-    if not MKDOCS.exists():
-        pytest.skip("no MkDocs to build with: make docs")
-    folder = tmp_path_factory.mktemp("site")
+def build(folder: Path) -> Path:
+    """Build the site as `make docs` does, below a folder; return the folder of its pages."""
     site.write(folder / "pages")
     (folder / "mkdocs.yml").write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: pages\nsite_dir: site\n")
     done = subprocess.run(
@@ -56,6 +52,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not MKDOCS.exists():
+        pytest.skip("no MkDocs to build with: make docs")
+    return build(tmp_path_factory.mktemp("site"))
 
 
 def test_every_page_has_a_place_in_the_navigation() -> None:

@@ -109,7 +109,7 @@ def test_the_python_of_the_front_page_prints_answers(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "devices")))}, timeout=PATIENCE_S,
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == 987
-    assert done.stdout.startswith("recordings-0 0.0 PEN 0.9")
+    assert done.stdout.startswith("recordings-0 0.0 PEN 0.")
 
 
 def test_every_guide_is_short_and_ends_with_ways_on() -> None:

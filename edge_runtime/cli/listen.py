@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_runtime.cli.arguments import existing_file, factor, output_file
+from edge_runtime.cli.arguments import bundle_path, existing_file, factor, output_file
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "topics", nargs="*", default=(), metavar="TOPIC", help="topic filters (default: '#', all topics)"
     )
-    parser.add_argument("--bundle", type=existing_file, metavar="FILE.edge", help="the model that is to be fed")
+    parser.add_argument("--bundle", type=bundle_path, metavar="FILE.edge", help="the model that is to be fed")
     parser.add_argument("--seconds", type=factor, default=10.0, help="how long to listen (default: 10)")
     parser.add_argument(
         "--write", type=output_file, metavar="APP.toml", help="write an application with this table; never overwrites"

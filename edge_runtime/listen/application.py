@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from edge_runtime.bundle.shipped import written
 from edge_runtime.listen.table import Line, SourceTable
 from edge_runtime.mqtt.config import BrokerConfig
 
@@ -26,7 +27,7 @@ def application(
     """
     parts = [HEADER, ""]
     if bundle is not None:
-        parts += ["[model]", Line("bundle", os.path.relpath(bundle, folder)).text()]
+        parts += ["[model]", Line("bundle", written(bundle, folder)).text()]
         if signed:
             parts += ['# trusted_keys = ["release.pub.pem"]  # the public key of its signer: docs/signing.md']
         else:

@@ -20,14 +20,15 @@ def add(commands: Any) -> None:
         description=(
             "Ask for broker, topic, bundle, cloud and Home Assistant; check the application as `run --check` does; "
             "then write it, and a systemd unit for it. An option that is given is not asked for. Without a terminal "
-            "nothing is asked, and --broker, --topic and --bundle must be given. Nothing is overwritten, and nothing "
-            "is left of a run that fails or is interrupted. A password that is typed goes into a file of its own, "
-            "with mode 0600."
+            "the answers are lines of standard input, in that order; where they end, there is no cloud and no Home "
+            "Assistant. Nothing is overwritten, and nothing is left of a run that fails or is interrupted. A password "
+            "that is typed goes into a file of its own, with mode 0600."
         ),
         epilog=(
             "examples:\n"
             "  edge-runtime init\n"
             "  edge-runtime init app.toml --broker localhost --topic 'watch/+/imu' --bundle exercise-watch\n"
+            "  printf '%s\\n' localhost 'watch/+/imu' exercise-watch | edge-runtime init\n"
             "  sudo edge-runtime init /etc/watch/app.toml --name watch --broker hub --topic listen --bundle watch.edge"
         ),
     )
@@ -53,7 +54,10 @@ def add(commands: Any) -> None:
     add_trusted(parser)
     parser.add_argument("--seconds", type=factor, default=10.0, help="how long to listen (default: %(default)g)")
     parser.add_argument(
-        "--state", type=Path, metavar="FOLDER", help="where it keeps its state (default: state beside it)"
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        help="where it keeps its state (default: state beside it; /var/lib/NAME for one below /etc)",
     )
     parser.add_argument("--name", default="edge-runtime", help="name of the service (default: %(default)s)")
     parser.add_argument("--user", default="edge-runtime", help="who the service runs as (default: %(default)s)")
@@ -69,11 +73,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask, listen, check and write."""
-    from edge_runtime.cli import setting_up  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.cli import init_questions, setting_up  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
         place = setting_up.place_of(options)
-        return setting_up.write(place, setting_up.answers_of(options), options)
+        return setting_up.write(place, init_questions.answers_of(options), options)
     except EOFError:
         raise ConfigError("init: the answers ended before the questions did; nothing was written") from None
     except KeyboardInterrupt:

@@ -1,49 +1,38 @@
-"""Work of ``edge-runtime init``: its questions, the application they make, and files that are whole or absent."""
+"""Work of ``edge-runtime init``: the application that the answers make, and files that are whole or absent."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import getpass
 import os
 import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
-from edge_runtime.bundle.shipped import SHIPPED
-from edge_runtime.cli.arguments import bundle_path
+from edge_runtime.cli.init_questions import LISTEN, Answers
 from edge_runtime.cli.install_service import UNITS, unit_and_steps
 from edge_runtime.cli.listen import asked
 from edge_runtime.cli.run import check
 from edge_runtime.cli.systemd_unit import ServiceConfig, paths_of
-from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.listen.application import application
-from edge_runtime.listen.broker import broker_config, watch
+from edge_runtime.listen.broker import watch
 from edge_runtime.listen.capture import Capture
 from edge_runtime.listen.propose import observations_of, propose
 from edge_runtime.listen.report import counted, describe_trial, describe_unused, no_window
 from edge_runtime.listen.table import Line, SourceTable
 from edge_runtime.listen.trial import try_table
-from edge_runtime.manifest import Manifest
 from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.packets import validate_topic_filter
-from edge_runtime.mqtt.wire import MalformedPacket
 from edge_runtime.system import durable_file
 from edge_runtime.system.progress import Progress
 
-T = TypeVar("T")
-
-LISTEN: Final = "listen"
-NONE: Final = "none"
 _HEADER: Final = "# Written by edge-runtime init. Every setting, with a comment: edge-runtime run --print-default"
 _SLACK_S: Final = 0.1
 """Listening that ends earlier than this was interrupted."""
@@ -60,31 +49,6 @@ class Place:
 
     config: Path
     unit: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Answers to the five questions, checked one by one.
-
-    Attributes:
-        broker: without the password that was typed.
-        password: that was typed; empty: none, or it has a file already.
-        topic: topic filter, or `LISTEN`.
-        bundle: file of the model.
-        manifest: of the bundle.
-        signed: the bundle carries a signature.
-        cloud: server for hard cases; None: none.
-        home_assistant: show the keys there.
-    """
-
-    broker: BrokerConfig
-    password: str
-    topic: str
-    bundle: Path
-    manifest: Manifest
-    signed: bool
-    cloud: CloudConfig | None
-    home_assistant: bool
 
 
 def place_of(options: argparse.Namespace) -> Place:
@@ -107,117 +71,6 @@ def place_of(options: argparse.Namespace) -> Place:
     if unit is not None and unit.exists():
         raise ConfigError(f"{unit}: exists already, and is left as it is; take another --name, or --no-service")
     return Place(config, unit)
-
-
-# -- questions ---------------------------------------------------------------------------------------------------------
-
-
-def answers_of(options: argparse.Namespace) -> Answers:
-    """Take the answers from the options, and ask for the others where there is a terminal.
-
-    Raises:
-        ConfigError: an answer is wrong, or one is missing and there is no terminal.
-        EOFError: the terminal was closed.
-    """
-    terminal = sys.stdin.isatty()
-    missing = [f"--{name}" for name in ("broker", "topic", "bundle") if getattr(options, name) is None]
-    if missing and not terminal:
-        raise ConfigError(f"init: there is no terminal to ask at; give {', '.join(missing)}")
-
-    def answer(given: str | None, question: str, default: str, read: Callable[[str], T]) -> T:
-        return (
-            _ask(question, default, read) if given is None and terminal else read(default if given is None else given)
-        )
-
-    broker = answer(options.broker, "Broker (host, USER@host or URL)", "localhost", lambda text: _broker(text, options))
-    topic = answer(options.topic, f"Topic of the readings, or {LISTEN} to find them", LISTEN, _topic)
-    shipped = f"Bundle: a file, or one of {', '.join(SHIPPED)}"
-    bundle = answer(options.bundle and str(options.bundle), shipped, next(iter(SHIPPED)), _bundle)
-    with open_bundle(bundle) as opened:
-        manifest, signed = opened.manifest, SIGNATURE in opened.names
-    if signed and not options.trusted_keys:
-        raise ConfigError(f"{bundle}: is signed; give the public key of its signer: --trusted-key KEY.pub.pem")
-    model = options.cloud_model or f"{manifest.name}-teacher"
-    cloud = answer(
-        options.cloud, "Cloud: URL of the server for hard cases", NONE, lambda text: _cloud(text, model, options)
-    )
-    given = None if options.home_assistant is None else ("yes" if options.home_assistant else "no")
-    home_assistant = answer(given, "Show it in Home Assistant, yes or no", "no", _yes)
-    needs_password = broker.username and not options.password_file
-    if needs_password and not terminal:
-        raise ConfigError(f"init: user {broker.username} needs a password; give --password-file FILE")
-    return Answers(
-        broker=broker,
-        password=_password(broker.username) if needs_password else "",
-        topic=topic,
-        bundle=bundle,
-        manifest=manifest,
-        signed=signed,
-        cloud=cloud,
-        home_assistant=home_assistant,
-    )
-
-
-def _ask(question: str, default: str, read: Callable[[str], T]) -> T:
-    """Ask until the answer can be used; an empty one is the default."""
-    while True:
-        text = input(f"{question} [{default}]: ").strip() or default
-        try:
-            return read(text)
-        except EdgeError as error:
-            print(f"  {error}")
-
-
-def _broker(text: str, options: argparse.Namespace) -> BrokerConfig:
-    scheme, mark, rest = text.rpartition("://")
-    user, at, host = rest.rpartition("@")
-    if ":" in user:
-        raise ConfigError("broker: no password here, where it is shown; write USER@host, and it is asked for")
-    config = broker_config(f"{scheme}{mark}{host}", user, options.password_file if at else None)
-    if options.password_file and not at:
-        raise ConfigError("broker: --password-file needs a user: write USER@host")
-    return config
-
-
-def _topic(text: str) -> str:
-    try:
-        validate_topic_filter(text)
-    except MalformedPacket as error:
-        raise ConfigError(f"topic '{text}' cannot be subscribed to: {error}") from None
-    return text
-
-
-def _bundle(text: str) -> Path:
-    try:
-        path = bundle_path(text)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
-    open_bundle(path).close()
-    return path
-
-
-def _cloud(text: str, model: str, options: argparse.Namespace) -> CloudConfig | None:
-    if text == NONE:
-        return None
-    try:
-        return CloudConfig(url=text, model=model, token_file=options.cloud_token_file)
-    except ValueError as error:
-        raise ConfigError(f"cloud: {error}") from None
-
-
-def _yes(text: str) -> bool:
-    known = {"yes": True, "y": True, "no": False, "n": False}
-    if text.lower() not in known:
-        raise ConfigError(f"'{text}': answer yes or no")
-    return known[text.lower()]
-
-
-def _password(user: str) -> str:
-    while True:
-        password = getpass.getpass(f"Password of {user} (not shown): ").strip()
-        if password and password.isascii() and password.isprintable():
-            return password
-        print("  one line of printable ASCII is needed")
 
 
 # -- the application ---------------------------------------------------------------------------------------------------
@@ -314,7 +167,7 @@ def _text(
     folder = place.config.parent
     ends = ["[[sink]]", Line("type", "mqtt").text(), Line("broker", "local").text()]
     ends += [Line("topic", "edge/{key}/prediction").text(), ""]
-    state = folder / "state" if options.state is None else options.state.absolute()
+    state = state_folder(place, options)
     if state.is_relative_to(folder):
         state = state.relative_to(folder)
     if answers.cloud is None:
@@ -337,6 +190,15 @@ def _text(
         header=_HEADER,
         ends=ends,
     )
+
+
+def state_folder(place: Place, options: argparse.Namespace) -> Path:
+    """Choose where the application keeps its state; no program keeps any below /etc."""
+    if options.state is not None:
+        return Path(options.state.absolute())
+    if place.config.is_relative_to("/etc"):
+        return Path("/var/lib") / str(options.name)
+    return place.config.parent / "state"
 
 
 def _checked(config: AppConfig, broker: BrokerConfig, path: Path) -> int:
@@ -387,8 +249,8 @@ def _create(files: list[tuple[Path, str, int]]) -> None:
     """Put new files in their places: all of them, or none where that fails or is interrupted."""
     made: list[Path] = []
     try:
-        for path, text, mode in files:
-            with _uninterrupted():  # or a file would be there that is not known as ours
+        with _uninterrupted():  # an interrupt that came meanwhile takes them back; whatever ends us finds all there
+            for path, text, mode in files:
                 durable_file.create(path, text.encode(), mode)
                 made.append(path)
     except BaseException as error:

@@ -54,7 +54,11 @@ def create(path: Path, data: bytes, mode: int) -> None:
     finally:
         os.close(fd)
         remove(beside)
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        remove(path)
+        raise
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:

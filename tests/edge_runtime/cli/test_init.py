@@ -1,7 +1,9 @@
-"""``edge-runtime init``: by options, at a terminal, refused, interrupted and killed: nothing is left by halves."""
+"""``edge-runtime init``: by options, lines or a person, refused, interrupted, killed: nothing is left by halves."""
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import pty
 import select
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.bundle.shipped import SHIPPED
-from edge_runtime.cli import main
+from edge_runtime.cli import main, setting_up
 from edge_runtime.cli.systemd_unit import MARK
 from edge_runtime.config import load_config
 from edge_runtime.mqtt.config import BrokerConfig
@@ -28,6 +30,7 @@ PATIENCE_S = 60.0
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     (tmp_path / "units").mkdir()
     return tmp_path
 
@@ -77,7 +80,8 @@ def test_every_answer_stands_in_the_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--broker", "localhost"), "give --topic, --bundle"),
+        (("--broker", "localhost"), "give --topic, --bundle, or a line for each"),
+        ((*GIVEN, "--topic", "watch/\udcff/imu"), "bytes that are no text"),
         ((*GIVEN, "--broker", "mqtt://me:word@localhost"), "no password here"),
         ((*GIVEN, "--broker", "http://localhost"), "url must look like"),
         ((*GIVEN, "--broker", "me@localhost"), "give --password-file"),
@@ -101,6 +105,42 @@ def test_wrong_answers_are_refused_and_nothing_is_written(
     err = capsys.readouterr().err
     assert said in err
     assert "word@" not in err
+    assert files(folder) == []
+
+
+def test_answers_come_on_standard_input_and_defaults_where_it_ends(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hub:1884\nwatch/+/imu\n\nhttp://hub:8000\n"))
+    assert init() == 0
+    said = capsys.readouterr().out
+    assert "URL of the server for hard cases: http://hub:8000\n" in said
+    assert "Home Assistant, yes or no: no\n" in said
+    config = load_config("app.toml")
+    assert config.broker["local"].url == "mqtt://hub:1884"
+    assert config.model.bundle == SHIPPED["exercise-watch"]
+    assert config.cloud is not None
+    assert config.home_assistant is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("", "no answer to: Broker"),
+        ("hub\n", "no answer to: Topic of the readings, or listen to find them; give --topic, --bundle"),
+        ("hub\nwatch/#/imu\n", "cannot be subscribed to"),
+        ("hub\nwatch/+/imu\nexercise-wach\n", "no bundle of this name"),
+        ("hub\nwatch/+/imu\n\n\nperhaps\n", "answer yes or no"),
+        ("me@hub\nwatch/+/imu\n\n", "give --password-file"),
+        ("hub\x1b[2J\n", "bytes that are no text"),
+    ],
+)
+def test_wrong_lines_on_standard_input_are_refused_once(
+    lines: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert init() == 2
+    assert said in capsys.readouterr().err
     assert files(folder) == []
 
 
@@ -130,6 +170,36 @@ def test_a_run_that_fails_half_way_leaves_nothing_and_a_second_one_starts_well(
     assert files(folder) == []
     monkeypatch.setattr(durable_file, "create", create)
     assert init(*GIVEN) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "left"), [(signal.SIGINT, 0), (signal.SIGTERM, 2)])
+def test_a_signal_while_files_are_written_leaves_all_of_them_or_none(
+    number: signal.Signals, left: int, folder: Path
+) -> None:
+    """Mutation that this finds: a signal between the two files ends it, and the application stays without its unit."""
+    program = (
+        "import signal, sys\n"
+        "from edge_runtime.cli import main\n"
+        "from edge_runtime.system import durable_file\n"
+        "create = durable_file.create\n"
+        "def signalled(path, data, mode):\n"
+        "    create(path, data, mode)\n"
+        f"    signal.raise_signal({int(number)})\n"
+        "durable_file.create = signalled\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    arguments = ["init", "--units", "units", *GIVEN]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == (130 if number == signal.SIGINT else -number)
+    assert len(files(folder)) == left
+
+
+def test_state_of_an_application_below_etc_lies_below_var(folder: Path) -> None:
+    place = setting_up.Place(Path("/etc/hall/app.toml"), None)
+    options = argparse.Namespace(state=None, name="hall")
+    assert setting_up.state_folder(place, options) == Path("/var/lib/hall")
+    assert setting_up.state_folder(setting_up.Place(folder / "app.toml", None), options) == folder / "state"
 
 
 class Terminal:

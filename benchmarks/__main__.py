@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from benchmarks.answer_cache import answer_cache
+from benchmarks.curves import curves
 from benchmarks.floods import floods
 from benchmarks.footprint import footprint
 from benchmarks.install import install
@@ -34,6 +35,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "saturated": saturated,
     "paced": paced,
     "keys": keys,
+    "curves": curves,
     "observers": observers,
     "floods": floods,
     "footprint": footprint,

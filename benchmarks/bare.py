@@ -1,6 +1,7 @@
 """CPU of one plain `InferenceSession.run` of a single window: the yardstick for everything around the model.
 
-Run as ``python -m benchmarks.bare MODEL.onnx CALLS``; prints microseconds of CPU per call.
+Run as ``python -m benchmarks.bare MODEL.onnx NET CALLS``; NET is one of `benchmarks.models.NETS`.
+It prints microseconds of CPU per call.
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+from benchmarks.models import NETS
 
-from benchmarks.models import signals
-
-WINDOW = 128
 DISTINCT = 256
 
 
@@ -25,8 +23,8 @@ def main() -> None:
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(Path(sys.argv[1]).read_bytes(), options, providers=["CPUExecutionProvider"])
-    calls = int(sys.argv[2])
-    windows = np.ascontiguousarray(signals(DISTINCT, WINDOW).transpose(0, 2, 1))
+    calls = int(sys.argv[3])
+    windows = NETS[sys.argv[2]].windows(DISTINCT, seed=7)
     feeds = [{"x": windows[i : i + 1]} for i in range(DISTINCT)]
     for feed in feeds:
         session.run(None, feed)

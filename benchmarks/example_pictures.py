@@ -13,13 +13,14 @@ from markupsafe import Markup
 
 from edge_runtime.types import Float32
 
-_WIDTH: Final = 480.0
+WIDTH: Final = 480.0
 """Pixels of a drawing: on a telephone of 390 pixels its letters are still 11 pixels high."""
 
 _STYLE: Final = (
     "text{font:14px system-ui,sans-serif;fill:#333}.t{font-weight:600;font-size:16px}.s{font-size:13px;fill:#666}"
     ".g{stroke:#ddd}.w{fill:#8a98a5}.p{fill:none;stroke:#1f6fb2;stroke-width:2}.r{stroke:#b0413e;stroke-dasharray:4 4}"
     ".n{fill:#b0413e}.e{fill:#e08a00;fill-opacity:.3}.m{fill:#1f6fb2}.b{fill:none;stroke:#e08a00;stroke-width:3}"
+    ".l{fill:none;stroke:#8a98a5;stroke-width:2}.o{fill:none;stroke:#e08a00;stroke-width:2}"
     ".f{fill:#e4e7ea}.k{fill:#8a98a5}.h{stroke:#fff;stroke-width:4px;paint-order:stroke}"
     "@media (prefers-color-scheme:dark){svg{background:#1a1a1a}text{fill:#ddd}.s{fill:#aaa}.g{stroke:#444}"
     ".p{stroke:#62aee8}.m{fill:#62aee8}.n{fill:#ef8078}.r{stroke:#ef8078}.f{fill:#2b3034}.h{stroke:#1a1a1a}}"
@@ -61,7 +62,7 @@ class Box(NamedTuple):
 
 def clips(title: str, shown: Sequence[Clip], columns: int) -> str:
     """Draw recordings side by side, each with its answer below; wrong answers are red and name the truth."""
-    side, high = (_WIDTH - 16) / columns, 112.0
+    side, high = (WIDTH - 16) / columns, 112.0
     parts = []
     for i, clip in enumerate(shown):
         left, top = 8 + side * (i % columns), 40 + high * (i // columns)
@@ -76,7 +77,7 @@ def clips(title: str, shown: Sequence[Clip], columns: int) -> str:
             parts.append(
                 text(left + side / 2, top + 94, f"truth: {clip.truth.replace('_', ' ')}", anchor="middle", class_="s")
             )
-    return _svg(title, 40 + high * -(-len(shown) // columns), parts)
+    return svg(title, 40 + high * -(-len(shown) // columns), parts)
 
 
 def timeline(
@@ -99,7 +100,7 @@ def timeline(
         threshold: probability that begins an event.
         event: its name.
     """
-    x = Scale(low=0, high=len(sound) / rate_hz, begin=52, end=_WIDTH - 12)
+    x = Scale(low=0, high=len(sound) / rate_hz, begin=52, end=WIDTH - 12)
     y = Scale(low=0, high=1, begin=276, end=150)
     parts = []
     for span in spans:
@@ -122,7 +123,7 @@ def timeline(
         line(360, 338, 384, 338, "r"),
         text(392, 338, f"on at {100 * threshold:.0f} %"),
     ]
-    return _svg(title, 360, parts)
+    return svg(title, 360, parts)
 
 
 def waves(title: str, sounds: Mapping[str, Float32]) -> str:
@@ -135,11 +136,11 @@ def waves(title: str, sounds: Mapping[str, Float32]) -> str:
     loudest = max(float(np.abs(sound).max()) for sound in sounds.values())
     parts = []
     for row, (name, sound) in enumerate(sounds.items()):
-        x = Scale(low=0, high=len(sound), begin=12, end=_WIDTH - 12)
+        x = Scale(low=0, high=len(sound), begin=12, end=WIDTH - 12)
         top = 40 + 118.0 * row
         tall = 44 * float(np.abs(sound).max()) / loudest
         parts += [text(x.begin, top + 10, name), _waveform(sound, x, top + 66, tall)]
-    return _svg(title, 46 + 118.0 * len(sounds), parts)
+    return svg(title, 46 + 118.0 * len(sounds), parts)
 
 
 def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, axis: str) -> str:
@@ -153,7 +154,7 @@ def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, 
     """
     values = np.concatenate([np.asarray(each, float) for each in scores.values()])
     low, high = float(np.quantile(values, 0.001)) / 1.1, float(np.quantile(values, 0.999)) * 1.1
-    x = Scale(low=low, high=high, begin=16, end=_WIDTH - 16, logarithmic=high > 4 * low)
+    x = Scale(low=low, high=high, begin=16, end=WIDTH - 16, logarithmic=high > 4 * low)
     bottom = 60 + 66.0 * len(scores)
     edges = (np.geomspace if x.logarithmic else np.linspace)(low, high, 61)
     parts = []
@@ -176,9 +177,9 @@ def groups(title: str, scores: Mapping[str, Sequence[float]], threshold: float, 
         line(x(threshold), bottom, x(threshold), 52, "r"),
         text(x(threshold), 42, "threshold", anchor="middle", class_="s"),
         *parts,
-        text(_WIDTH / 2, bottom + 38, axis, anchor="middle"),
+        text(WIDTH / 2, bottom + 38, axis, anchor="middle"),
     ]
-    return _svg(title, bottom + 56, parts)
+    return svg(title, bottom + 56, parts)
 
 
 def boxes(title: str, grey: Float32, found: Sequence[Box]) -> str:
@@ -189,7 +190,7 @@ def boxes(title: str, grey: Float32, found: Sequence[Box]) -> str:
         grey: (height, width) of the picture.
         found: in its pixels.
     """
-    scale = (_WIDTH - 16) / grey.shape[1]
+    scale = (WIDTH - 16) / grey.shape[1]
     height, cell = scale * grey.shape[0], 5
     small = grey[: grey.shape[0] // cell * cell, : grey.shape[1] // cell * cell]
     small = small.reshape(small.shape[0] // cell, cell, -1, cell).mean(axis=(1, 3))
@@ -200,12 +201,12 @@ def boxes(title: str, grey: Float32, found: Sequence[Box]) -> str:
         f"M{8 + side * j:.1f} {36 + side * i:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z"
         for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
     )
-    parts = [box(8, 36, _WIDTH - 16, height, "f", "picture", rx=0), tag("path", d=drawn, class_="k")]
+    parts = [box(8, 36, WIDTH - 16, height, "f", "picture", rx=0), tag("path", d=drawn, class_="k")]
     for one in found:
         left, top = 8 + scale * one.x, 36 + scale * one.y
         parts.append(box(left, top, scale * one.width, scale * one.height, "b", one.words))
         parts.append(text(left, top - 10, one.words, class_="t"))
-    return _svg(title, height + 44, parts)
+    return svg(title, height + 44, parts)
 
 
 def words_of(picture: str) -> list[str]:
@@ -236,7 +237,8 @@ def _round_ticks(x: Scale) -> list[float]:
     return kept
 
 
-def _svg(title: str, height: float, parts: Sequence[Markup]) -> str:
-    about = f'viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(title)}"'
+def svg(title: str, height: float, parts: Sequence[Markup]) -> str:
+    """Make a drawing of its title and its parts, `WIDTH` pixels wide."""
+    about = f'viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(title)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {about}><style>{_STYLE}</style>'
     return "\n".join([head, tag("text", title, x=8.0, y=22.0, class_="t"), *parts, "</svg>\n"])

@@ -192,7 +192,7 @@ class _Turn:
         wanted = Subscribe(1, (Subscription(b"edge/+/prediction", qos),))
         self._subscriber.sock.sendall(encode_subscribe(wanted, V311))
         self._rng = np.random.default_rng()
-        self._values = np.round(signals(KEYS, RECORDED * SAMPLES), 4)
+        self._values = np.round(signals(KEYS, RECORDED * SAMPLES, 6), 4)
         self._bad = nested_json(FIRST_SLOT / RATE_HZ, self._values[0, : flood.samples])
         self._honest = self._flooded = 0
         self.sent: dict[str, float] = {}

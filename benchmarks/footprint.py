@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 
 from benchmarks.keys import resident_bytes
-from benchmarks.load import Load, Traffic, raw
+from benchmarks.load import Load, Traffic, cpu_seconds, raw
 from benchmarks.programs import Setting, application, on_first_core, started
 from benchmarks.report import Goal, Report
 
@@ -57,10 +57,11 @@ print(json.dumps({"rss": rss, "import_s": globals().get("spent", 0.0)}))
 
 
 def footprint(quick: bool) -> Iterator[Report]:
-    """Memory and import time, then silence."""
+    """Memory and import time, what waiting costs, then silence."""
     rounds = 3 if quick else 7
     with tempfile.TemporaryDirectory() as name:
         yield _memory(Path(name), rounds, 4 if quick else 10)
+        yield _idle(Path(name), 20 if quick else 60)
         yield _silence(Path(name))
 
 
@@ -126,6 +127,24 @@ def _running(setting: Setting, seconds: int) -> int:
         load.wait_for_subscriber(alive=lambda: process.poll() is None)
         load.run(traffic, process.pid, warm_up=STREAMS, rate=RATE * 2)
         return resident_bytes(process.pid)
+
+
+def _idle(folder: Path, seconds: int) -> Report:
+    """CPU of an application that no message reaches, from two seconds after it subscribed."""
+    report = Report(
+        f"idle: connected and subscribed, no message for {seconds} s", ("engine", "CPU ms a second", "% of a core")
+    )
+    for engine in ("onnxruntime", "litert"):
+        setting = Setting(folder=folder, net="cnn_s", tflite=engine == "litert")
+        with Load() as load, started(_command(setting, load)) as process:
+            load.wait_for_subscriber(alive=lambda process=process: process.poll() is None)  # type: ignore[misc]
+            load.serve_for(2.0)
+            before = cpu_seconds(process.pid)
+            load.serve_for(seconds)
+            spent = (cpu_seconds(process.pid) - before) / seconds
+        report.rows.append((engine, 1e3 * spent, 100 * spent))
+        report.goals.append(Goal(f"% of a core while idle, {engine}", 100 * spent, 0.1, at_most=True))
+    return report
 
 
 _SOCKET = re.compile(r"socket\((AF_INET6?|AF_UNIX|AF_NETLINK|AF_PACKET)")

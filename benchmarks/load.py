@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from benchmarks.models import HOP, RATE_HZ, WINDOW, signals
+from benchmarks.models import NETS, RATE_HZ, Net, signals
 from edge_runtime.bench.feeder import RESULTS, answer
 from edge_runtime.mqtt.packets import (
     CONNECT,
@@ -44,9 +44,9 @@ from edge_runtime.mqtt.packets import (
 Floats = npt.NDArray[np.float32]
 Encode = Callable[[float, Floats], bytes]
 
-FIRST_SLOT: Final = 85_000_000_000 // HOP * HOP
-"""Grid point of every stream's first sample, a moment in 2023 at 50 Hz. It divides by the hop, so that a program that
-counts windows from the first sample cuts the same ones as a program that counts them from the epoch."""
+FIRST_SLOT: Final = 85_000_000_000 // 64 * 64
+"""Grid point of every stream's first sample, a moment in 2023 at 50 Hz. It divides by every network's hop, so that a
+program that counts windows from the first sample cuts the same ones as a program that counts them from the epoch."""
 
 SEND_BYTES: Final = 256 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
@@ -100,14 +100,22 @@ class Traffic:
         samples: samples in a message.
         encode: makes a payload of stamp and values.
         distinct: streams with a signal of their own; the others repeat them, which keeps a large traffic small.
+        net: whose windows and channels.
     """
 
     def __init__(
-        self, streams: int, messages: int, encode: Encode, *, samples: int = 50, distinct: int | None = None
+        self,
+        streams: int,
+        messages: int,
+        encode: Encode,
+        *,
+        samples: int = 50,
+        distinct: int | None = None,
+        net: Net = NETS["cnn_m"],
     ) -> None:
-        self.streams, self.messages, self.samples = streams, messages, samples
+        self.streams, self.messages, self.samples, self.net = streams, messages, samples, net
         distinct = min(streams, distinct or streams)
-        values = np.round(signals(distinct, messages * samples), 4)
+        values = np.round(signals(distinct, messages * samples, net.channels), 4)
         self.topics = [b"sensors/d%05d/raw" % stream for stream in range(streams)]
         self.keys = [f"d{stream:05d}" for stream in range(streams)]
         self.payloads: list[bytes] = []
@@ -130,8 +138,8 @@ class Traffic:
         completing: dict[str, int] = {}
         for stream, key in enumerate(self.keys):
             held = len(range(stream, messages, self.streams)) * self.samples
-            for start in range(0, held - WINDOW + 1, HOP):
-                last = (start + WINDOW - 1) // self.samples
+            for start in range(0, held - self.net.window + 1, self.net.hop):
+                last = (start + self.net.window - 1) // self.samples
                 completing[f"{key}@{FIRST_SLOT + start}"] = last * self.streams + stream
         return completing
 
@@ -335,7 +343,11 @@ class Load:
 
     def _settle(self) -> None:
         """Let the program finish what it does behind the last answer (its last acknowledgements, its bookkeeping)."""
-        deadline = time.monotonic() + 0.05
+        self.serve_for(0.05)
+
+    def serve_for(self, seconds: float) -> None:
+        """Answer what the program sends, and send it nothing."""
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._serve(0.01)
 

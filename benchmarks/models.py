@@ -1,6 +1,6 @@
 """Int8 networks of the size that runs on a sensor stream, built from random weights: speed does not depend on them.
 
-Both take (batch, 6 channels, 128 samples) float32 and give probabilities for six labels. The convolutions are
+All take (batch, channels, samples) float32 and give probabilities for six labels. The convolutions are
 quantised as QuantizeLinear/DequantizeLinear pairs, calibrated on the signals that the benchmarks send.
 """
 
@@ -21,18 +21,9 @@ from edge_runtime.manifest import Channel, InputContract, OutputContract
 
 Floats = npt.NDArray[np.float32]
 
-CHANNELS: Final = 6
-WINDOW: Final = 128
-HOP: Final = 64
 RATE_HZ: Final = 50.0
+HOP: Final = 64
 LABELS: Final = ("rest", "press", "row", "curl", "raise", "swing")
-
-CONTRACT: Final = InputContract(
-    channels=tuple(Channel(name=name, unit="1") for name in ("ax", "ay", "az", "gx", "gy", "gz")),
-    rate_hz=RATE_HZ,
-    window=WINDOW,
-    hop=HOP,
-)
 
 
 @dataclass(frozen=True)
@@ -44,21 +35,73 @@ class Layer:
     stride: int
 
 
-NETS: Final[dict[str, tuple[Layer, ...]]] = {
-    "cnn_s": (Layer(16, 5, 2), Layer(32, 5, 2), Layer(32, 1, 1)),
-    "cnn_m": (Layer(32, 5, 1), Layer(64, 5, 2), Layer(64, 3, 2)),
+@dataclass(frozen=True)
+class Net:
+    """A network and the windows that it takes.
+
+    Attributes:
+        layers: its convolutions; then comes a mean over time, and a dense layer.
+        channels: of a sample.
+        window: samples.
+        hop: samples from one window to the next.
+    """
+
+    layers: tuple[Layer, ...]
+    channels: int = 6
+    window: int = 128
+    hop: int = HOP
+
+    @property
+    def contract(self) -> InputContract:
+        """As a bundle says it."""
+        return InputContract(
+            channels=tuple(Channel(name=f"c{i}", unit="1") for i in range(self.channels)),
+            rate_hz=RATE_HZ,
+            window=self.window,
+            hop=self.hop,
+        )
+
+    def windows(self, n: int, seed: int) -> Floats:
+        """Windows of signals: (n, channels, window)."""
+        return np.ascontiguousarray(signals(n, self.window, self.channels, seed).transpose(0, 2, 1))
+
+    def products(self) -> int:
+        """Multiplications of a window."""
+        total, width, steps = 0, self.channels, self.window
+        for layer in self.layers:
+            steps = (steps + 2 * (layer.kernel // 2) - layer.kernel) // layer.stride + 1
+            total += steps * layer.filters * layer.kernel * width
+            width = layer.filters
+        return total + width * len(LABELS)
+
+
+def _medium(filters: int) -> tuple[Layer, ...]:
+    return Layer(filters, 5, 1), Layer(2 * filters, 5, 2), Layer(2 * filters, 3, 2)
+
+
+WINDOWS: Final = (64, 128, 256, 512, 1024, 2048)
+CHANNELS: Final = (1, 3, 6, 12, 24, 48)
+FILTERS: Final = (4, 8, 16, 32, 64, 128)
+_SMALL: Final = (Layer(16, 5, 2), Layer(32, 5, 2), Layer(32, 1, 1))
+
+NETS: Final[dict[str, Net]] = {
+    "cnn_s": Net(_SMALL),
+    "cnn_m": Net(_medium(32)),
+    **{f"window_{window}": Net(_SMALL, window=window) for window in WINDOWS},
+    **{f"channels_{channels}": Net(_SMALL, channels=channels) for channels in CHANNELS},
+    **{f"filters_{filters}": Net(_medium(filters)) for filters in FILTERS},
 }
-"""145 thousand and 1.17 million multiplications a window."""
+"""``cnn_s`` and ``cnn_m``, 146 thousand and 1.17 million multiplications a window; the others are points of a curve."""
 
 
-def signals(streams: int, samples: int, seed: int = 7) -> Floats:
-    """(streams, samples, CHANNELS): each stream swings at a rate of its own, changing every ten seconds, with noise."""
+def signals(streams: int, samples: int, channels: int, seed: int = 7) -> Floats:
+    """(streams, samples, channels): each stream swings at a rate of its own, changing every ten seconds, with noise."""
     rng = np.random.default_rng(seed)
     t = np.arange(samples) / RATE_HZ
     pace = rng.uniform(0.3, 6.0, (streams, samples // 500 + 1)).repeat(500, axis=1)[:, :samples]
     phase = np.cumsum(pace, axis=1) * (2 * np.pi / RATE_HZ)
-    lag = rng.uniform(0, 2 * np.pi, (streams, 1, CHANNELS))
-    size = rng.uniform(0.2, 2.0, (streams, 1, CHANNELS))
+    lag = rng.uniform(0, 2 * np.pi, (streams, 1, channels))
+    size = rng.uniform(0.2, 2.0, (streams, 1, channels))
     wave = size * np.sin(phase[:, :, np.newaxis] + lag) + 0.1 * np.sin(0.2 * t)[np.newaxis, :, np.newaxis]
     return (wave + rng.normal(0, 0.1, wave.shape)).astype(np.float32)
 
@@ -71,10 +114,10 @@ def onnx_int8(net: str, *, signed: bool = False) -> bytes:
         net: one of `NETS`.
         signed: activations are int8 and not uint8, which is what Arm and TensorFlow Lite want, and x86 does not.
     """
-    layers = NETS[net]
-    weights = _weights(layers)
-    ranges = _calibrate(_float_model(layers, weights))
-    return _int8_model(layers, weights, ranges, shift=-128 if signed else 0)
+    found = NETS[net]
+    weights = _weights(found)
+    ranges = _calibrate(_float_model(found, weights), found)
+    return _int8_model(found, weights, ranges, shift=-128 if signed else 0)
 
 
 @functools.cache
@@ -106,24 +149,20 @@ def bundle(path: Path, net: str, tflite: bytes | None = None) -> Path:
         path,
         name=f"bench-{net.replace('_', '-')}",
         version=1,
-        input=CONTRACT,
+        input=NETS[net].contract,
         output=OutputContract(labels=LABELS),
         variants=[source],
-        golden_inputs=_windows(8, seed=3),
+        golden_inputs=NETS[net].windows(8, seed=3),
         options=EngineOptions(),
     )
     return path
 
 
-def _windows(n: int, seed: int) -> Floats:
-    return np.ascontiguousarray(signals(n, WINDOW, seed).transpose(0, 2, 1))
-
-
-def _weights(layers: tuple[Layer, ...]) -> dict[str, Floats]:
+def _weights(net: Net) -> dict[str, Floats]:
     rng = np.random.default_rng(1)
     weights: dict[str, Floats] = {}
-    width = CHANNELS
-    for i, layer in enumerate(layers):
+    width = net.channels
+    for i, layer in enumerate(net.layers):
         scale = (2 / (width * layer.kernel)) ** 0.5
         weights[f"w{i}"] = rng.normal(0, scale, (layer.filters, width, layer.kernel)).astype(np.float32)
         weights[f"b{i}"] = rng.normal(0, 0.1, layer.filters).astype(np.float32)
@@ -155,32 +194,30 @@ def _softmax(source: str) -> list[onnx.NodeProto]:
     return [helper.make_node("Softmax", [source], ["y"], axis=1)]
 
 
-def _float_model(layers: tuple[Layer, ...], weights: dict[str, Floats]) -> bytes:
+def _float_model(net: Net, weights: dict[str, Floats]) -> bytes:
     nodes: list[onnx.NodeProto] = []
     last = "x"
-    for i, layer in enumerate(layers):
+    for i, layer in enumerate(net.layers):
         nodes += [_conv(layer, [last, f"w{i}", f"b{i}"], f"c{i}"), helper.make_node("Relu", [f"c{i}"], [f"r{i}"])]
         last = f"r{i}"
     nodes += [*_pool(last), *_dense("g", "dense", "offset"), *_softmax("z")]
-    between = [f"r{i}" for i in range(len(layers))] + ["g", "z"]
-    return _model(nodes, dict(weights), ["y", *between])
+    between = [f"r{i}" for i in range(len(net.layers))] + ["g", "z"]
+    return _model(net, nodes, dict(weights), ["y", *between])
 
 
-def _calibrate(model: bytes) -> dict[str, float]:
+def _calibrate(model: bytes, net: Net) -> dict[str, float]:
     """Largest magnitude of each activation and of the input."""
     from edge_runtime.engines import load  # noqa: PLC0415 - imports an engine
 
     engine = load("onnxruntime", model, EngineOptions(max_batch=256))
-    x = _windows(256, seed=2)
+    x = net.windows(256, seed=2)
     values = engine.run(x)
     ranges = {spec.name: float(np.abs(value).max()) for spec, value in zip(engine.outputs, values, strict=True)}
     engine.close()
     return ranges | {"x": float(np.abs(x).max())}
 
 
-def _int8_model(
-    layers: tuple[Layer, ...], weights: dict[str, Floats], ranges: dict[str, float], *, shift: int
-) -> bytes:
+def _int8_model(net: Net, weights: dict[str, Floats], ranges: dict[str, float], *, shift: int) -> bytes:
     """Zero points are those of uint8, moved by `shift`."""
     constants: dict[str, Any] = {}
     nodes: list[onnx.NodeProto] = []
@@ -208,7 +245,7 @@ def _int8_model(
         return f"{name}_d"
 
     source, last = "x", pair("x", 2 * ranges["x"] / 255, 128)
-    for i, layer in enumerate(layers):
+    for i, layer in enumerate(net.layers):
         inputs = [last, weight(f"w{i}"), bias(f"b{i}", source, f"w{i}")]
         nodes += [_conv(layer, inputs, f"c{i}"), helper.make_node("Relu", [f"c{i}"], [f"r{i}"])]
         source, last = f"r{i}", pair(f"r{i}", ranges[f"r{i}"] / 255, 0)
@@ -218,10 +255,10 @@ def _int8_model(
     nodes += _dense(pooled, kernel, bias("offset", "g", "dense"))
     # Quantised up to the softmax, so that an answer does not depend on who else was in the batch.
     nodes += _softmax(pair("z", 2 * ranges["z"] / 255, 128))
-    return _model(nodes, constants, ["y"])
+    return _model(net, nodes, constants, ["y"])
 
 
-def _model(nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: list[str]) -> bytes:
+def _model(net: Net, nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: list[str]) -> bytes:
     def value(name: str) -> onnx.ValueInfoProto:
         shape = ["n", len(LABELS)] if name == "y" else None
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -229,7 +266,7 @@ def _model(nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: list
     graph = helper.make_graph(
         nodes,
         "bench",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", CHANNELS, WINDOW])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", net.channels, net.window])],
         [value(name) for name in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )

@@ -30,6 +30,8 @@ class Setting:
     mqtt5: bool = False
     """MQTT 3.1.1 unless set: the client of the hand-written loop is 1.6 times slower with 5."""
     tflite: bool = False
+    keys: int | None = None
+    """Expected, all new at once; None: the bounds of a configuration that says nothing."""
 
     @property
     def model(self) -> Path:
@@ -69,8 +71,10 @@ class Program:
                 text += f'\n[observe]\nlisten = "127.0.0.1:{_page_port(port)}"\n'
             path.write_text(text, encoding="utf-8")
             return [sys.executable, "-m", "edge_runtime", "run", str(path)]
+        net = models.NETS[setting.net]
         return [
             sys.executable, "-m", "benchmarks.peers.paho_loop", "--port", str(port), "--model", str(setting.model),
+            "--window", str(net.window), "--channels", str(net.channels),
             "--payload", self.decoder or setting.payload, "--qos", str(setting.qos),
             *["--mqtt5"] * setting.mqtt5, *["--queue"] * self.queue,
         ]  # fmt: skip
@@ -88,6 +92,10 @@ latency_budget_ms = {budget_ms}
 [broker.bench]
 url = "mqtt://127.0.0.1:{port}"
 protocol = "{"5" if setting.mqtt5 else "3.1.1"}"
+{f"max_held_bytes = {max(8 * 2**20, setting.keys * 8192)}" if setting.keys else ""}
+
+[window]
+max_keys = {setting.keys or 10_000}
 
 [[source]]
 type = "mqtt"
@@ -193,7 +201,6 @@ _page_ports: dict[int, int] = {}
 def bare_us(setting: Setting, calls: int) -> float:
     """CPU of one plain batch-1 call, microseconds, on the core that the programs run on."""
     with on_first_core():
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.bare", str(setting.model), str(calls)], capture_output=True, check=True
-        )
+        command = [sys.executable, "-m", "benchmarks.bare", str(setting.model), setting.net, str(calls)]
+        done = subprocess.run(command, capture_output=True, check=True)
     return float(done.stdout)

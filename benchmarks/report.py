@@ -78,6 +78,11 @@ def median_of(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
+def spread(values: Sequence[float]) -> str:
+    """Write the least, the median and the most of some figures."""
+    return " / ".join(f"{value:,.0f}" for value in (min(values), statistics.median(values), max(values)))
+
+
 def machine() -> dict[str, str]:
     """Describe the machine, the date and the versions."""
     found = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.load import Outcome, Traffic, checksum, difference, nested_json, raw
 from benchmarks.programs import Program, Setting, bare_us, measure
-from benchmarks.report import Goal, Report
+from benchmarks.report import Goal, Report, spread
 
 STREAMS = 64
 
@@ -63,13 +63,17 @@ class Comparison:
         if outcome.missing or outcome.repeated:
             self.disagreements.append(f"{program.name}: {outcome.missing} answers missing, {outcome.repeated} repeated")
 
-    def of(self, program: Program, figure: str, *arguments: float) -> float:
-        """Median of a figure over the rounds."""
+    def all(self, program: Program, figure: str, *arguments: float) -> list[float]:
+        """Return a figure of every round."""
         values: list[float] = []
         for outcome in self.outcomes[program.name]:
             value = getattr(outcome, figure)
             values.append(value(*arguments) if arguments else value)
-        return statistics.median(values)
+        return values
+
+    def of(self, program: Program, figure: str, *arguments: float) -> float:
+        """Median of a figure over the rounds."""
+        return statistics.median(self.all(program, figure, *arguments))
 
     def ratio(self, above: Program, below: Program, figure: str) -> float:
         """Median over the rounds of one program's figure over another's."""
@@ -103,7 +107,7 @@ def _saturated_report(title: str, comparison: Comparison) -> Report:
             (
                 program.name,
                 comparison.of(program, "rate"),
-                comparison.of(program, "cpu_rate"),
+                spread(comparison.all(program, "cpu_rate")),
                 comparison.of(program, "cpu_us_per_message"),
                 comparison.of(program, "cpu_us_per_window"),
                 comparison.over_bare(program) if comparison.bare else None,
@@ -120,7 +124,7 @@ def _saturated_report(title: str, comparison: Comparison) -> Report:
 
 def saturated(quick: bool) -> Iterator[Report]:
     """As many messages as are taken: raw payloads, then nested JSON."""
-    rounds = 3 if quick else 5
+    rounds = 5
     messages = 300 if quick else 1000
     warm_up = 40 * STREAMS
     with tempfile.TemporaryDirectory() as name:
@@ -144,7 +148,7 @@ def saturated(quick: bool) -> Iterator[Report]:
                 ]
             yield report
         for title, setting in (("QoS 1 both ways, MQTT 5", Setting(folder=folder, qos=1, mqtt5=True)),):
-            comparison = Comparison(setting, traffic, [HAND, OURS], max(1, rounds - 2))
+            comparison = Comparison(setting, traffic, [HAND, OURS], rounds)
             comparison.run(warm_up=warm_up, bare_calls=5_000)
             yield _saturated_report(f"saturated, raw float32, {title}, cnn_m int8, {STREAMS} streams", comparison)
         traffic = Traffic(STREAMS, messages // 2, nested_json)
@@ -171,8 +175,8 @@ def saturated(quick: bool) -> Iterator[Report]:
 
 def paced(quick: bool) -> Iterator[Report]:
     """A steady rate: latency and CPU."""
-    rounds = 2 if quick else 4
-    seconds = 3 if quick else 8
+    rounds = 5
+    seconds = 3 if quick else 5
     with tempfile.TemporaryDirectory() as name:
         setting = Setting(folder=Path(name))
         for rate in (100, 500, 2_000, 10_000):
@@ -189,7 +193,7 @@ def paced(quick: bool) -> Iterator[Report]:
                 report.rows.append(
                     (
                         program.name,
-                        comparison.of(program, "cpu_us_per_message"),
+                        spread(comparison.all(program, "cpu_us_per_message")),
                         comparison.ratio(program, programs[0], "cpu_us_per_message"),
                         100 * comparison.of(program, "cpu_s") / comparison.of(program, "wall_s"),
                         comparison.of(program, "latency_ms", 0.5),

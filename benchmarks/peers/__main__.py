@@ -23,7 +23,7 @@ from benchmarks.load import Load, Outcome, Traffic, difference, raw
 from benchmarks.peers import picture, system_calls
 from benchmarks.peers.catalogue import BASE, available
 from benchmarks.programs import Program, Setting, started
-from benchmarks.report import Report, machine
+from benchmarks.report import Report, machine, spread
 
 RATES: Final = (20, 100, 500, 2_000, None)
 """Messages a second; None: as many as are taken."""
@@ -97,10 +97,6 @@ def measured(programs: Sequence[Program], setting: Setting, turns: int, seconds:
     return figures
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{min(values):,.0f} / {statistics.median(values):,.0f} / {max(values):,.0f}"
-
-
 def ratio(figures: Figures, name: str, place: int) -> float:
     """Median over the turns of a program's CPU a message over the paho loop's."""
     pairs = zip(figures[name][place].us, figures[BASE][place].us, strict=True)
@@ -118,7 +114,7 @@ def table(figures: Figures, place: int) -> Report:
         late = (None, None) if rate is None else (statistics.median(phase.p50_ms), statistics.median(phase.p99_ms))
         memory = round(statistics.median(phase.megabytes))
         over = ratio(figures, name, place)
-        report.rows.append((name, _spread(phase.us), over, *late, memory, phase.answers, phase.wrong))
+        report.rows.append((name, spread(phase.us), over, *late, memory, phase.answers, phase.wrong))
     return report
 
 

@@ -27,10 +27,10 @@ def end_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
-def loop(client: Any, model: Path) -> HandWritten:
-    """Windows and model of the demo's shape; answers go to `client.publish`."""
+def loop(client: Any, model: Path, *, window: int = 128, channels: int = 6) -> HandWritten:
+    """Windows of a model, every 64 samples; answers go to `client.publish`."""
     call = onnx_call(model.read_bytes())
-    return HandWritten(client, call, labels=LABELS, window=128, hop=64, rate_hz=50.0, channels=6)
+    return HandWritten(client, call, labels=LABELS, window=window, hop=64, rate_hz=50.0, channels=channels)
 
 
 class Answers(list[tuple[str, bytes]]):

@@ -27,6 +27,8 @@ DECODERS: dict[str, Decode] = {
 
 def main() -> None:
     asked = parser()
+    asked.add_argument("--window", type=int, default=128)
+    asked.add_argument("--channels", type=int, default=6)
     asked.add_argument("--payload", choices=DECODERS, default="raw")
     asked.add_argument("--qos", type=int, default=0)
     asked.add_argument("--mqtt5", action="store_true")
@@ -34,7 +36,7 @@ def main() -> None:
     options = asked.parse_args()
     end_on_sigterm()
     client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5 if options.mqtt5 else mqtt.MQTTv311)
-    program = loop(client, options.model)
+    program = loop(client, options.model, window=options.window, channels=options.channels)
     program.decode = DECODERS[options.payload]
     program.dumps = json.dumps if options.payload == "json" else orjson.dumps
     client.on_socket_open = no_delay

@@ -42,7 +42,7 @@ def bars(ratios: Mapping[str, Sequence[float]], rates: Sequence[str]) -> str:
         mark = _LEFT + _UNIT
         parts.append(f'<line class="r" x1="{mark}" x2="{mark}" y1="{top + 8}" y2="{y + 12}"/>')
         y += 40
-    title = "CPU a message, over the hand-written paho loop's (1.00)"
+    title = "CPU a message, over the paho loop's (1.00)"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 530 {y - 12}" role="img" '
         f'aria-label="{escape(title, quote=True)}"><style>{_STYLE}</style>'

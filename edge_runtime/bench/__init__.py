@@ -6,7 +6,7 @@ golden signals:
 - *bare*: the engine's library called for one window, and our engine for 1, 8 and 32;
 - *hand-written*: the loop that a competent user writes (`edge_runtime.bench.handwritten`), from bytes on a TCP
   connection to results on it;
-- *edge-runtime*: the same, by the application as `edge-runtime run` builds it.
+- *edge-runtime*: the same, by the application as `edge-runtime run` builds it, with the model alone (``alone = true``).
 
 The two programs get the same bytes from a stand-in for a broker, and their answers are compared. CPU is the time of the
 thread that works; medians over the rounds.
@@ -44,6 +44,7 @@ from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.packets import encode_publish
 from edge_runtime.sinks.mqtt import MqttSinkConfig
 from edge_runtime.sources.mqtt import MqttSourceConfig
+from edge_runtime.system.progress import Progress
 from edge_runtime.types import Float32
 
 __all__ = ["BareCall", "BenchConfig", "BenchResult", "Cost", "bench", "compare"]
@@ -130,9 +131,9 @@ class Driver:
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._feeder = feeder
-        self._step = step
-        self._seen = seen
-        self._busy = busy
+        self.step = step
+        self.seen = seen
+        self.busy = busy
 
     def handle(self, packets: Sequence[bytes]) -> float:
         """Have messages handled, as many at a time as the connection holds; returns CPU seconds of the program."""
@@ -156,10 +157,10 @@ class Driver:
         return spent if len(self._feeder.results) > before else None
 
     def _run(self, messages: int, clock: Callable[[], float]) -> float:
-        target = self._seen() + messages
+        target = self.seen() + messages
         began = clock()
-        while self._seen() < target or self._busy():
-            self._step()
+        while self.seen() < target or self.busy():
+            self.step()
         spent = clock() - began
         while self._feeder.serve():
             pass
@@ -173,7 +174,11 @@ def runtime(model: Model, config: BenchConfig) -> Iterator[tuple[Driver, Feeder]
         app = App(
             AppConfig(
                 model=ModelConfig(
-                    bundle=config.bundle, unsigned="allow", variant=config.variant, threads=config.threads
+                    bundle=config.bundle,
+                    unsigned="allow",
+                    variant=config.variant,
+                    threads=config.threads,
+                    alone=True,  # the loop by hand knows nothing of answers over time
                 ),
                 broker={"bench": BrokerConfig(url=f"mqtt://127.0.0.1:{feeder.port}", protocol="3.1.1")},
                 source=(
@@ -251,6 +256,7 @@ def bench(config: BenchConfig) -> BenchResult:
             variant=config.variant,
             threads=config.threads,
             max_batch=max(BATCHES),
+            alone=True,
         )
     )
     with ExitStack() as stack:
@@ -270,9 +276,11 @@ def bench(config: BenchConfig) -> BenchResult:
         first = config.streams * -(-manifest.input.window // our_stream.samples)
         for driver, stream in ((ours, our_stream), (hand, hand_stream)):
             driver.handle(stream.take(first + config.streams))
-        rounds = [
-            _round(model, golden, call, (ours, our_stream), (hand, hand_stream), config) for _ in range(config.rounds)
-        ]
+        rounds = []
+        with Progress("rounds", config.rounds) as progress:
+            for _ in range(config.rounds):
+                rounds.append(_round(model, golden, call, (ours, our_stream), (hand, hand_stream), config))
+                progress.advance()
         singles = [
             (ours.latency(a), hand.latency(b))
             for a, b in zip(our_stream.take(config.singles), hand_stream.take(config.singles), strict=True)

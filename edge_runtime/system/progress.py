@@ -1,4 +1,4 @@
-"""What a long command is doing, for a person at a terminal: how far it is, and how long it will still take.
+"""Progress of a long command, for a person at a terminal: how far it is, and how long it will still take.
 
     files  [######              ]  312 of 1,000   day7.csv   4 min left
 
@@ -40,7 +40,7 @@ class Progress:
 
         Args:
             what: name of the work, such as ``files``.
-            total: steps that it takes; None if nobody knows.
+            total: steps that it takes; None where that is not known.
             stream: terminal to draw on; standard error if None.
             clock: seconds.
         """
@@ -98,9 +98,9 @@ class Progress:
             return
         self._drawn_at = now
         width = shutil.get_terminal_size().columns - 1
+        self._shown = True  # before it is: a Ctrl-C between the two would leave the line there
         self._stream.write("\r" + self.line(now)[:width] + "\x1b[K")
         self._stream.flush()
-        self._shown = True
 
     def line(self, now: float) -> str:
         """Return the line as it is at a time of the clock."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import EngineError, IncompatibleError
+from edge_runtime.system.progress import Progress
 from edge_runtime.tuning.results import Figure, Tuning, save_tuning
 
 if TYPE_CHECKING:
@@ -164,13 +165,15 @@ def _prove_all(
         EngineError: there is not enough time for the rest.
     """
     reports: dict[str, ProbeReport] = {}
-    for done, backend in enumerate(backends, 1):
-        report = _prove(bundle, backend, timeout_s, limit)  # rule 1
-        if report.ok:
-            reports[backend.name] = report
-        else:
-            refused[backend.name] = report.reason
-        _require_time(bundle, [*reports.values()], len(backends) - done, passes, limit)  # rule 2
+    with Progress("variants proven", len(backends)) as progress:
+        for done, backend in enumerate(backends, 1):
+            report = _prove(bundle, backend, timeout_s, limit)  # rule 1
+            if report.ok:
+                reports[backend.name] = report
+            else:
+                refused[backend.name] = report.reason
+            _require_time(bundle, [*reports.values()], len(backends) - done, passes, limit)  # rule 2
+            progress.advance(detail=backend.name)
     if not reports:
         raise IncompatibleError(f"no variant of {bundle.path.name} runs here ({_listed(refused)})")
     return reports
@@ -191,14 +194,16 @@ def _time_all(
     """
     timings: dict[tuple[str, int], list[Timing]] = {}
     candidates = [_candidate(bundle, backend) for backend in proven]
-    for count in passes:
-        running = [
-            candidate
-            for candidate in candidates
-            if candidate.name not in refused and (count == passes[0] or not candidate.providers)
-        ]
-        for timing in _time_together(running, count, plan, limit, refused):
-            timings.setdefault((timing.name, count), []).append(timing)
+    with Progress("passes of timing", len(passes)) as progress:
+        for count in passes:
+            running = [
+                candidate
+                for candidate in candidates
+                if candidate.name not in refused and (count == passes[0] or not candidate.providers)
+            ]
+            for timing in _time_together(running, count, plan, limit, refused):
+                timings.setdefault((timing.name, count), []).append(timing)
+            progress.advance(detail=f"{count} threads")
     return timings
 
 

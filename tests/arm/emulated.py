@@ -132,7 +132,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
             started.start(f"answers {machine.name}", [python, "-m", "tests.arm.answers", str(out), str(models)])
         for machine in (MACHINES["pi2"], MACHINES["pi4"]):
             started.start(f"replay {machine.name}", _replay(folder, str(machine.python), machine.name))
+            started.start(f"calls {machine.name}", _calls(str(machine.python)))
         started.start("replay x86", _replay(folder, sys.executable, "x86"))
+        started.start("calls x86", _calls(sys.executable))
         yield started
 
 
@@ -171,6 +173,10 @@ def _replay(folder: Path, python: str, name: str) -> list[str]:
     out = folder / f"{name}.jsonl"
     command = [python, "-m", "edge_runtime", "replay", str(EXAMPLE / "watch.edge"), str(recording), "--out", str(out)]
     return [*command, "--json"]
+
+
+def _calls(python: str) -> list[str]:
+    return [python, "-m", "benchmarks.calls", "--messages", "90", "--json"]
 
 
 @pytest.fixture
@@ -284,6 +290,18 @@ def test_replay_verifies_tries_and_runs_the_bundle(jobs: Jobs, name: str) -> Non
         assert {k: theirs[k] for k in ("label", "hard", "route", "start", "end")} == {
             k: ours[k] for k in ("label", "hard", "route", "start", "end")
         }
+
+
+@pytest.mark.parametrize("name", ["pi2", "pi4"])
+def test_a_message_costs_as_many_calls_as_here(jobs: Jobs, name: str, tell: Callable[[str], None]) -> None:
+    here, there = (json.loads(jobs.ended(f"calls {machine}").require().output) for machine in ("x86", name))
+    ours = there["edge-runtime"]
+    assert ours["kernel"] == here["edge-runtime"]["kernel"] <= 3
+    assert ours["kernel"] < there["hand-written loop"]["kernel"]
+    for kind in ("python", "c"):
+        assert ours[kind] == pytest.approx(here["edge-runtime"][kind], rel=0.1)
+    assert ours["blocks"] < 1
+    tell(f"{name}: {ours['python']} Python calls, {ours['c']} of C and {ours['kernel']} of the kernel a lone message")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

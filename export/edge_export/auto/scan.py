@@ -21,6 +21,7 @@ from edge_export.auto.rate import rate_of, time_column
 from edge_export.data.readers.meaning import find_in
 from edge_runtime.codecs.numbers import TimeUnit
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.progress import Progress
 
 _SUFFIXES: dict[str, Kind] = {".wav": "wav", ".csv": "table", ".parquet": "table", ".jsonl": "table", ".npz": "npz"}
 
@@ -111,7 +112,11 @@ def scan_folder(folder: Path, hints: Hints) -> Scan:
     kind = next(iter(kinds))
     if len(suffixes := sorted({path.suffix for path in paths})) > 1:
         raise ConfigError(f"{folder}: holds {' and '.join(suffixes)} files; keep one of them, spelled alike")
-    files = [content_of(kind, path, path.relative_to(folder).as_posix()) for path in paths]
+    files = []
+    with Progress("files", len(paths)) as progress:
+        for path in paths:
+            files.append(content_of(kind, path, path.relative_to(folder).as_posix()))
+            progress.advance(detail=path.name)
     refuse_copies(files)
     return _labelled(kind, files, hints)
 

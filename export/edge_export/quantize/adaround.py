@@ -27,6 +27,7 @@ from edge_export.quantize.checks import check_model, check_windows
 from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.scheme import Scheme
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.progress import Progress
 
 Float64 = npt.NDArray[np.float64]
 
@@ -132,25 +133,27 @@ def adaround(
     exact = {error.layer: known.exact[error.layer] for error in errors} if known is not None else {}
     found = known.exact if known is not None else {}
     rest = chosen[len(errors) :]
-    for layer, wanted in zip(rest, _float_columns(model, rest, windows, rounding.positions), strict=True):
-        proceed()
-        matrix = layer.matrix().astype(np.float64)
-        moments = _moments(to_proto(copy), layer, windows, wanted)
-        step = found.get(layer.name)
-        if step is None:
-            step = _steps(matrix, moments, largest, rounding, per_channel=scheme.per_channel)
-        rounded = _round(matrix, moments, step, largest, rounding)
-        nearest = np.clip(np.rint(matrix / step[..., None]), -largest, largest) * step[..., None]
-        power = max(float(_quadratic(matrix, moments.wanted).sum()), np.finfo(np.float64).tiny)
-        errors.append(
-            LayerError(
-                layer=layer.name,
-                nearest=float(moments.errors(matrix, nearest).sum()) / power,
-                rounded=float(moments.errors(matrix, rounded).sum()) / power,
+    with Progress("layers", len(rest)) as progress:
+        for layer, wanted in zip(rest, _float_columns(model, rest, windows, rounding.positions), strict=True):
+            proceed()
+            matrix = layer.matrix().astype(np.float64)
+            moments = _moments(to_proto(copy), layer, windows, wanted)
+            step = found.get(layer.name)
+            if step is None:
+                step = _steps(matrix, moments, largest, rounding, per_channel=scheme.per_channel)
+            rounded = _round(matrix, moments, step, largest, rounding)
+            nearest = np.clip(np.rint(matrix / step[..., None]), -largest, largest) * step[..., None]
+            power = max(float(_quadratic(matrix, moments.wanted).sum()), np.finfo(np.float64).tiny)
+            errors.append(
+                LayerError(
+                    layer=layer.name,
+                    nearest=float(moments.errors(matrix, nearest).sum()) / power,
+                    rounded=float(moments.errors(matrix, rounded).sum()) / power,
+                )
             )
-        )
-        layer.change_matrix(rounded)
-        exact[layer.name] = step
+            layer.change_matrix(rounded)
+            exact[layer.name] = step
+            progress.advance(detail=layer.name)
     steps: dict[str, Array] = {}
     for layer in chosen:
         flat = exact[layer.name].reshape(-1).astype(np.float32)

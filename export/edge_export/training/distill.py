@@ -143,7 +143,7 @@ def distil(
         ConfigError: hints are weighed and the pool has none, or the student cannot give features.
     """
     learner = _learner(student, pool, distillation)
-    fit(learner, _draw(pool, seed), _loss(pool, distillation), training)
+    fit(learner, _draw(pool, seed), _loss(pool, distillation), training, what="training the student")
     return student.eval()
 
 

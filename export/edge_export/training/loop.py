@@ -15,6 +15,7 @@ from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import Float32
 from edge_export.recipe.training_spec import Training
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.progress import Progress
 
 Batch = tuple[npt.NDArray[Any], ...]
 
@@ -30,7 +31,12 @@ def start(seed: int) -> None:
 
 
 def fit(
-    network: nn.Module, draw: Callable[[int], Batch], loss: Callable[..., torch.Tensor], training: Training
+    network: nn.Module,
+    draw: Callable[[int], Batch],
+    loss: Callable[..., torch.Tensor],
+    training: Training,
+    *,
+    what: str = "training",
 ) -> nn.Module:
     """Train a network in place.
 
@@ -39,6 +45,7 @@ def fit(
         draw: gives a batch of as many windows as it is asked for, as arrays, the windows first.
         loss: of the network's answer and the batch's other arrays.
         training: length and rate.
+        what: is trained, for the line of progress.
 
     Returns:
         The network, ready to answer (batch statistics frozen, dropout off).
@@ -52,13 +59,15 @@ def fit(
         optimizer, training.learning_rate, total_steps=training.steps, pct_start=0.2
     )
     network.train()
-    for _ in range(training.steps):
-        x, *targets = (torch.from_numpy(array) for array in draw(training.batch))
-        optimizer.zero_grad()
-        value = loss(network(x), *targets)
-        value.backward()
-        optimizer.step()
-        schedule.step()
+    with Progress(what, training.steps) as progress:
+        for _ in range(training.steps):
+            x, *targets = (torch.from_numpy(array) for array in draw(training.batch))
+            optimizer.zero_grad()
+            value = loss(network(x), *targets)
+            value.backward()
+            optimizer.step()
+            schedule.step()
+            progress.advance()
     if not torch.isfinite(value):
         raise ConfigError(f"training ran away: its last loss is {value.item()}; lower the learning rate")
     return network.eval()
@@ -76,7 +85,7 @@ def fit_labels(network: nn.Module, sampler: Sampler, training: Training) -> nn.M
     def loss(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits, y, label_smoothing=training.label_smoothing)
 
-    return fit(network, sampler.draw, loss, training)
+    return fit(network, sampler.draw, loss, training, what="training a teacher")
 
 
 def answer(network: nn.Module, x: Float32, *, batch: int = 256) -> Float32:

@@ -126,7 +126,7 @@ def _answer(options: argparse.Namespace, name: str, question: str, default: str,
 
 
 def _line(prompt: str) -> str:
-    if sys.stdin is None:  # closed by whoever started us
+    if sys.stdin is None:  # closed by the one who started us
         raise EOFError
     try:
         return input(prompt)
@@ -137,7 +137,7 @@ def _line(prompt: str) -> str:
 def _plain(text: str) -> str:
     text = text.strip()
     if not text.isprintable() or "\ufffd" in text:
-        raise ConfigError("an answer holds bytes that are no text; type it anew")
+        raise ConfigError("an answer holds bytes that are no text; type it again")
     return text
 
 

@@ -40,7 +40,7 @@ _SLACK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the files go.
+    """Places of the files.
 
     Attributes:
         config: the application's file, absolute.

@@ -63,7 +63,7 @@ def test_what_init_heard_answers_without_a_hand_on_the_file(tmp_path: Path) -> N
         subprocess.run(["sh", "-c", make], check=True)
         heard: list[bytes] = []
         listener = paho.Client(CallbackAPIVersion.VERSION2)
-        listener.on_message = lambda _client, _data, message: heard.append(message.payload)
+        listener.on_message = lambda _client, _data, message: heard.append(bytes(message.payload))
         listener.connect("127.0.0.1", broker.port)
         listener.subscribe("edge/+/prediction")
         listener.loop_start()

@@ -25,7 +25,7 @@ FOLDERS = (".", "export")
 
 @dataclass(frozen=True)
 class Place:
-    """What may differ between two machines that build."""
+    """Differences between two machines that build."""
 
     name: str
     environment: tuple[tuple[str, str], ...]

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,8 @@ def write(place: Place, answers: Answers, options: argparse.Namespace) -> int:
         EdgeError: the broker is silent or away, the check refuses something, or a file cannot be written.
     """
     with _unwritten(answers) as broker:
-        tables = _listened(answers, broker, options.seconds) if answers.topic == LISTEN else [_plain(answers.topic)]
+        heard = answers.topic == LISTEN
+        tables = _listened(answers, broker, options.seconds) if heard else (_plain(answers.topic),)
         secret = _free(place.config.with_suffix(".password")) if answers.password else answers.broker.password_file
         text = _text(place, answers, tables, secret, options)
         config = parse(text, place.config)
@@ -119,7 +120,7 @@ def _unwritten(answers: Answers) -> Iterator[BrokerConfig]:
         yield dataclasses.replace(answers.broker, password_file=Path(f"/proc/self/fd/{file.fileno()}"))
 
 
-def _listened(answers: Answers, broker: BrokerConfig, seconds: float) -> list[SourceTable]:
+def _listened(answers: Answers, broker: BrokerConfig, seconds: float) -> Sequence[SourceTable]:
     """Listen to the broker, and make the tables that feed the model."""
     contract = answers.manifest.input
     print(f"listening to {broker.url} for {seconds:g} s", file=sys.stderr)
@@ -161,7 +162,7 @@ def _plain(topic: str) -> SourceTable:
 
 
 def _text(
-    place: Place, answers: Answers, tables: list[SourceTable], secret: Path | None, options: argparse.Namespace
+    place: Place, answers: Answers, tables: Sequence[SourceTable], secret: Path | None, options: argparse.Namespace
 ) -> str:
     """Write the application."""
     folder = place.config.parent

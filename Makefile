@@ -19,7 +19,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance lock audit docs clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels lock audit docs clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -155,6 +155,10 @@ docs: $(DOCS)/.ready
 
 tools:
 	@sh scripts/tools mosquitto strace mosquitto_sub=mosquitto-clients promtool=prometheus prometheus-node-exporter
+
+# Both wheels into dist/, built twice: the same bytes, or an error.
+wheels: $(VENV)/.test
+	$(BIN)/python -m scripts.wheels $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venvs build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.bundle.shipped import bundle_file
 from edge_runtime.clock import SystemClock
 from edge_runtime.drift.config import DriftConfig
 from edge_runtime.drift.monitor import Drift
@@ -39,8 +40,12 @@ def single_variant(bundle: AnyPath, trusted_keys: Sequence[AnyPath] = (), varian
 
     Without `trusted_keys`, an unsigned bundle is allowed: naming the file says what is to run.
     """
+    try:
+        path = bundle_file(bundle)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return ModelConfig(
-        bundle=Path(bundle),
+        bundle=path,
         trusted_keys=tuple(map(Path, trusted_keys)),
         unsigned="refuse" if trusted_keys else "allow",
         variant=variant,
@@ -52,7 +57,7 @@ def open_model(bundle: AnyPath, *, trusted_keys: Sequence[AnyPath] = (), variant
     """Verify a bundle, try it in a child process, and load it.
 
     Args:
-        bundle: the .edge file.
+        bundle: the .edge file, or the name of one that comes with edge-runtime: ``exercise-watch``.
         trusted_keys: public keys (PEM), one of which must have signed the bundle. None: no signature is asked for.
         variant: name of one of the bundle's variants; ``auto`` takes the fastest that was measured on this machine
             (``edge-runtime tune``), or else the first that runs here.

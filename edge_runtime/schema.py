@@ -77,6 +77,10 @@ class OneOf:
         return self.modules[tag].load()
 
 
+READ_PATH: Final = "read_path"
+"""Key of a `Path` field's metadata: the function that makes the path, of the text and of the folder that relative ones
+are taken from, and raises ValueError where it cannot."""
+
 PathOfKeys = tuple[str | int, ...]
 
 
@@ -132,7 +136,7 @@ def _dataclass(cls: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in data:
-            values[name] = _convert(hints[name], data[name], (*where, name), base)
+            values[name] = _field(field, hints[name], data[name], (*where, name), base)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise SchemaError(f"'{name}' is missing", where)
     try:
@@ -182,6 +186,16 @@ def _convert(hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, data, where, base)
     return _scalar(hint, data, where, base)
+
+
+def _field(field: dataclasses.Field[Any], hint: Any, data: Any, where: PathOfKeys, base: Path | None) -> Any:
+    read = field.metadata.get(READ_PATH)
+    if read is None or not isinstance(data, str):
+        return _convert(hint, data, where, base)
+    try:
+        return read(data, base)
+    except ValueError as error:
+        raise SchemaError(str(error), where) from error
 
 
 def _tuple(items: tuple[Any, ...], data: Any, where: PathOfKeys, base: Path | None) -> Any:

@@ -33,6 +33,7 @@ COMMANDS = (
     "run",
     "replay",
     "explain",
+    "init",
     "listen",
     "record",
     "serve",

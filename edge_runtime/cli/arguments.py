@@ -6,6 +6,8 @@ import argparse
 import math
 from pathlib import Path
 
+from edge_runtime.bundle import shipped
+
 _WILDCARDS = frozenset("*?[")
 
 
@@ -19,6 +21,18 @@ def existing_file(text: str) -> Path:
     if path.is_file():
         return path
     raise argparse.ArgumentTypeError(f"{text}: {'not a file' if path.exists() else 'no such file'}")
+
+
+def bundle_path(text: str) -> Path:
+    """Parse the path of a bundle that is there, or the name of one that comes with edge-runtime.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    try:
+        return existing_file(str(shipped.bundle_file(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def recording(text: str) -> Path:
@@ -35,6 +49,16 @@ def recording(text: str) -> Path:
     if not any(path.parent.glob(path.name)):
         raise argparse.ArgumentTypeError(f"{text}: no file fits")
     return path
+
+
+def add_bundle(parser: argparse._ActionsContainer) -> None:
+    """Declare ``BUNDLE``: the file of a model, or the name of one that comes with edge-runtime."""
+    parser.add_argument(
+        "bundle",
+        type=bundle_path,
+        metavar="BUNDLE",
+        help=f"the .edge file, or one that comes with edge-runtime: {', '.join(shipped.SHIPPED)}",
+    )
 
 
 def add_trusted(parser: argparse._ActionsContainer, *names: str) -> None:

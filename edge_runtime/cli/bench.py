@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.cli.arguments import add_bundle
 from edge_runtime.errors import ConfigError
 
 
@@ -21,7 +22,7 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime bench examples/exercise-watch/watch.edge --plot bench.svg",
     )
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    add_bundle(parser)
     parser.add_argument(
         "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
     )

@@ -11,13 +11,9 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.bundle.shipped import FOLDER
 from edge_runtime.cli.arguments import factor, seconds
 from edge_runtime.errors import ConfigError
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-_FOLDERS = (_PACKAGE / "demo" / "data", _PACKAGE.parent / "examples" / "exercise-watch")
-"""Where the demo's files lie: in an installed wheel, and in a checkout."""
-FOLDER = next((folder for folder in _FOLDERS if (folder / "app.toml").exists()), _FOLDERS[0])
 
 
 def add(commands: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.cli.arguments import add_trusted, existing_file, factor, output_file, recording, seconds
+from edge_runtime.cli.arguments import add_bundle, add_trusted, existing_file, factor, output_file, recording, seconds
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
             "    --app app.toml --write"
         ),
     )
-    tune.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(tune)
     tune.add_argument("files", type=recording, nargs="+", metavar="FILE", help="recordings to choose on")
     tune.add_argument("--report", type=recording, nargs="+", default=[], metavar="FILE", help="others, to report on")
     tune.add_argument(

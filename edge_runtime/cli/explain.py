@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.cli import exits
-from edge_runtime.cli.arguments import add_trusted, count, existing_file, recording, seconds
+from edge_runtime.cli.arguments import add_bundle, add_trusted, count, recording, seconds
 from edge_runtime.cli.replay import add_layout, layout_of
 from edge_runtime.errors import ConfigError
 
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
             "  edge-runtime explain watch.edge day1.csv --window day1@4711 --spans 20"
         ),
     )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(parser)
     parser.add_argument("files", type=recording, nargs="+", metavar="FILE", help="recordings, as `replay` takes them")
     parser.add_argument(
         "--window", action="append", default=[], metavar="ID", help="id of a prediction; may be repeated"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.cli.arguments import existing_file
+from edge_runtime.cli.arguments import add_bundle
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         description="Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
         epilog="example: edge-runtime inspect examples/exercise-watch/watch.edge",
     )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)
 

@@ -9,10 +9,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_runtime.cli.arguments import count, existing_file
 from edge_runtime.errors import ConfigError, EdgeError
+
+if TYPE_CHECKING:
+    from edge_runtime.cli.systemd_unit import ServiceConfig
+    from edge_runtime.config import AppConfig
 
 UNITS = Path("/etc/systemd/system")
 
@@ -60,13 +64,10 @@ def run(options: argparse.Namespace) -> int:
     """Make the unit, write or print it, and print what to do next."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.cli import systemd_unit  # noqa: PLC0415
-    from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
 
     file = options.config.absolute()
     app = configuration.load_config(file)
     app.require_ends()
-    # One that has won here needs its device nodes as much as one that is configured.
-    app = dataclasses.replace(app, model=dataclasses.replace(app.model, accelerators=expected(app.model)))
     try:
         wanted = systemd_unit.ServiceConfig(
             app=file,
@@ -80,8 +81,7 @@ def run(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise ConfigError(f"install-service: {error}") from error
-    text = systemd_unit.unit(app, wanted)
-    next_steps = systemd_unit.hints(app, wanted, [entry.gr_name for entry in grp.getgrall()])
+    text, next_steps = unit_and_steps(app, wanted)
     if options.show:
         sys.stdout.write(text)
         print("\n".join(next_steps), file=sys.stderr)
@@ -91,6 +91,21 @@ def run(options: argparse.Namespace) -> int:
     print(f"{path} written; next:")
     print("\n".join(next_steps))
     return 0
+
+
+def unit_and_steps(app: AppConfig, wanted: ServiceConfig) -> tuple[str, list[str]]:
+    """Make the text of a unit, and the lines to type before it can start.
+
+    Raises:
+        ConfigError: a path in the configuration that a service cannot use.
+    """
+    from edge_runtime.cli import systemd_unit  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.model.accelerator_choice import expected  # noqa: PLC0415
+
+    # One that has won here needs its device nodes as much as one that is configured.
+    app = dataclasses.replace(app, model=dataclasses.replace(app.model, accelerators=expected(app.model)))
+    groups = [entry.gr_name for entry in grp.getgrall()]
+    return systemd_unit.unit(app, wanted), systemd_unit.hints(app, wanted, groups)
 
 
 def _write(path: Path, text: str, mark: str) -> None:

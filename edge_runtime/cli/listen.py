@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_runtime.cli.arguments import existing_file, factor, output_file
+from edge_runtime.cli.arguments import bundle_path, existing_file, factor, output_file
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "topics", nargs="*", default=(), metavar="TOPIC", help="topic filters (default: '#', all topics)"
     )
-    parser.add_argument("--bundle", type=existing_file, metavar="FILE.edge", help="the model that is to be fed")
+    parser.add_argument("--bundle", type=bundle_path, metavar="FILE.edge", help="the model that is to be fed")
     parser.add_argument("--seconds", type=factor, default=10.0, help="how long to listen (default: 10)")
     parser.add_argument(
         "--write", type=output_file, metavar="APP.toml", help="write an application with this table; never overwrites"
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if wanted is None or not proposals:
         print("\n" + _nothing(seen, contract))
         return 1
-    proposal = _asked(proposals[0], options)
+    proposal = proposals[0] if options.no_ask else asked(proposals[0])
     print("\n" + "\n".join(table.text() for table in proposal.tables))
     if contract is None:
         print(f"# channels proposed for training, at {wanted.rate_hz:g} Hz: edge-runtime record takes this table\n")
@@ -148,12 +148,12 @@ def _silence(options: argparse.Namespace, filters: tuple[str, ...]) -> str:
     return f"nothing was heard on {', '.join(filters)} in {options.seconds:g} s{others}; --seconds listens longer"
 
 
-def _asked(proposal: Proposal, options: argparse.Namespace) -> Proposal:
+def asked(proposal: Proposal) -> Proposal:
     """Ask for the units that nothing tells, where there is a person to answer."""
     from edge_runtime import units  # noqa: PLC0415
     from edge_runtime.listen.propose import answered, unknown_units  # noqa: PLC0415
 
-    if options.no_ask or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return proposal
     for one in unknown_units(proposal):
         reason = proposal.units[one.channel.name].reason

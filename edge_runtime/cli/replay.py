@@ -12,6 +12,7 @@ import orjson
 
 from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import (
+    add_bundle,
     add_trusted,
     channel_column,
     existing_file,
@@ -57,7 +58,7 @@ def add(commands: Any) -> None:
             "  edge-runtime replay watch.edge captured.txt --source app.toml"
         ),
     )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(parser)
     parser.add_argument(
         "files", type=recording, nargs="+", metavar="FILE", help="recordings, in the order to be played"
     )

@@ -75,9 +75,8 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
-    if options.check:  # measuring takes a while, and its figures would be saved
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
-    notifier = SystemdNotifier() if options.check else SystemdNotifier.from_environment(os.environ)
+    if options.check:
+        return check(config, options.config, seconds=options.seconds, as_json=options.json)
 
     def replace_process(handed_over: Mapping[str, object]) -> None:
         """Start the same program with the same process number, since an engine hangs in this process."""
@@ -88,13 +87,10 @@ def run(options: argparse.Namespace) -> int:
 
     app = App(
         config,
-        notifier=notifier,
+        notifier=SystemdNotifier.from_environment(os.environ),
         replace_process=replace_process,
         handed_over=options.handed_over,
-        rehearsal=options.check,
     )
-    if options.check:
-        return _report_check(app, config, options)
     malloc.tune_malloc()
     collector.tune_collector()
     with stopped_by_signals(app.stop):
@@ -104,14 +100,31 @@ def run(options: argparse.Namespace) -> int:
     return exits.finished(drained=drained, lost=app.drops.lost(), restarting=app.restarting)
 
 
-def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> int:
-    """Close a loaded application and print what it would run; return 1 if a backend or a source does not work here."""
-    from edge_runtime.intake import words  # noqa: PLC0415 - numpy and the rest, only when needed
+def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_json: bool = False) -> int:
+    """Load all of an application, connect to nothing, and print what it would run.
 
+    Args:
+        config: the application.
+        path: its file, for the print; it need not be there.
+        seconds: how long to listen to its brokers; None connects to nothing.
+        as_json: print one JSON object.
+
+    Returns:
+        1 if a backend or a source does not work here.
+
+    Raises:
+        EdgeError: something that the configuration names is missing, unusable or refused.
+    """
+    from edge_runtime.app import App  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.intake import words  # noqa: PLC0415 - as above
+
+    # Measuring takes a while, and its figures would be saved.
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
+    app = App(config, rehearsal=True)
     chain = app.fallback_chain
     backend = chain.backend if chain is not None else None
     app.close()
-    live = _live(app, config, options.seconds) if options.seconds else None
+    live = _live(app, config, seconds) if seconds else None
     found = {
         "model": app.model.manifest.model,
         "signature": app.model.bundle.signature,
@@ -125,11 +138,11 @@ def _report_check(app: App, config: AppConfig, options: argparse.Namespace) -> i
     }
     expects = words.references(app.model.manifest.references, app.model.manifest.input)
     failed = chain.status()["failed"] if chain is not None else {}
-    if options.json:
+    if as_json:
         heard = {} if live is None else {"live": live.lines}
         print(orjson.dumps(found | {"expects": expects, "failed": failed} | heard).decode())
     else:
-        print("\n".join(_in_words(options.config, found, failed, expects, [] if live is None else live.lines)))
+        print("\n".join(_in_words(path, found, failed, expects, [] if live is None else live.lines)))
     return 1 if failed or (live is not None and not live.fine) else 0
 
 

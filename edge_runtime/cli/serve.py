@@ -7,7 +7,7 @@ import resource
 import threading
 from typing import Any
 
-from edge_runtime.cli.arguments import add_trusted, count, existing_file, port, seconds
+from edge_runtime.cli.arguments import add_trusted, bundle_path, count, existing_file, port, seconds
 
 _OWN_FILES = 64  # besides connections: libraries, models, the loop
 
@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000",
     )
-    parser.add_argument("bundle", type=existing_file, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
+    parser.add_argument("bundle", type=bundle_path, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
     trust = parser.add_mutually_exclusive_group()
     add_trusted(trust)
     trust.add_argument("--allow-unsigned", action="store_true", help="serve unsigned bundles")

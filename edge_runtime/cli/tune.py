@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.cli.arguments import add_trusted, count, existing_file, output_file
+from edge_runtime.cli.arguments import add_bundle, add_trusted, count, output_file
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         ),
         epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
     )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(parser)
     parser.add_argument(
         "--threads",
         type=count,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from edge_runtime.cli.arguments import add_trusted, existing_file
+from edge_runtime.cli.arguments import add_bundle, add_trusted
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         ),
         epilog="example: edge-runtime verify examples/exercise-watch/watch.edge",
     )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
+    add_bundle(parser)
     add_trusted(parser, "--key")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     parser.set_defaults(run=run)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from edge_runtime.bundle.shipped import written
 from edge_runtime.listen.table import Line, SourceTable
 from edge_runtime.mqtt.config import BrokerConfig
 
@@ -13,7 +14,15 @@ HEADER = "# Written by edge-runtime listen; each guess says what it rests on. Ch
 
 
 def application(
-    tables: Sequence[SourceTable], broker: BrokerConfig, bundle: Path | None, folder: Path, *, signed: bool = False
+    tables: Sequence[SourceTable],
+    broker: BrokerConfig,
+    bundle: Path | None,
+    folder: Path,
+    *,
+    signed: bool = False,
+    trusted: Sequence[Path] = (),
+    header: str = HEADER,
+    ends: Sequence[str] = (),
 ) -> str:
     """Write the application.
 
@@ -23,11 +32,16 @@ def application(
         bundle: of the model; None writes no model and no sink, which is what ``edge-runtime record`` takes.
         folder: where the file will lie; the bundle is named from there.
         signed: the bundle carries a signature, so nothing is written that would run it without.
+        trusted: public keys, one of which must have signed it.
+        header: first line.
+        ends: lines behind the sources, in place of a sink that prints.
     """
-    parts = [HEADER, ""]
+    parts = [header, ""]
     if bundle is not None:
-        parts += ["[model]", Line("bundle", os.path.relpath(bundle, folder)).text()]
-        if signed:
+        parts += ["[model]", Line("bundle", written(bundle, folder)).text()]
+        if trusted:
+            parts.append(Line("trusted_keys", [os.path.relpath(key, folder) for key in trusted]).text())
+        elif signed:
             parts += ['# trusted_keys = ["release.pub.pem"]  # the public key of its signer: docs/signing.md']
         else:
             parts += [Line("unsigned", "allow", "this bundle is not signed").text()]
@@ -39,6 +53,8 @@ def application(
         parts.append(Line("password_file", os.path.relpath(broker.password_file, folder)).text())
     parts.append("")
     parts += [table.text() for table in tables]
-    if bundle is not None:
+    if ends:
+        parts += ends
+    elif bundle is not None:
         parts += ["[[sink]]", Line("type", "stdout").text()]
     return "\n".join(parts).rstrip() + "\n"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from edge_runtime.bundle.shipped import bundle_file
 from edge_runtime.engines.config import Isolate
+from edge_runtime.schema import READ_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Model that runs, and how."""
 
-    bundle: Path
+    bundle: Path = field(metadata={READ_PATH: bundle_file})
+    """File of the model, or the name of one that comes with edge-runtime: ``exercise-watch``."""
     trusted_keys: tuple[Path, ...] = ()
     """Public keys (PEM), one of which must have signed the bundle (docs/signing.md)."""
     unsigned: Literal["refuse", "allow"] = "refuse"

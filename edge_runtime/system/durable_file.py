@@ -31,6 +31,36 @@ def write(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def create(path: Path, data: bytes, mode: int) -> None:
+    """Put a new file in its place, whole and on disk; one that is there stays as it is.
+
+    Args:
+        path: where it is to be.
+        data: of the file.
+        mode: permissions, whatever the umask is; never wider on the way.
+
+    Raises:
+        FileExistsError: something is there.
+        OSError: it cannot be written; nothing is there.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}{NEW}")
+    remove(beside)  # of a process with the same number that was killed
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data)
+        os.fchmod(fd, mode)
+        os.fsync(fd)
+        os.link(beside, path)
+    finally:
+        os.close(fd)
+        remove(beside)
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        remove(path)
+        raise
+
+
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of it: a nearly full disk takes a part and says so only when asked again."""
     view = memoryview(data)

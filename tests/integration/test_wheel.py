@@ -232,3 +232,19 @@ def test_the_demo_runs_from_an_installed_wheel_in_an_empty_folder(device: Path, 
     assert outcome["corrected"] == outcome["forwarded"] > 0
     assert outcome["balances"]
     assert not {3, 6, 9} & set(outcome["people"])
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what is built is what git tracks")
+def test_two_machines_build_the_same_bytes(tmp_path: Path) -> None:
+    """Mutations that this finds: times of the files, or their permissions, get into a wheel."""
+    pytest.importorskip("hatchling", reason="builds the wheel; it is in locks/build.txt")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.wheels", "--out", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.whl")) == ["edge_export", "edge_runtime"]
+    assert done.stdout.count("the same twice") == 2

@@ -181,6 +181,7 @@ def test_no_command_is_forgotten() -> None:
     """A new command comes with its tests, and its name in this list."""
     assert set(COMMANDS) == {
         "run",
+        "init",
         "replay",
         "explain",
         "watch",

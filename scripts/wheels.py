@@ -1,0 +1,96 @@
+"""Wheels of both distributions, built twice in unlike places; the same bytes, or exit code 1.
+
+    python -m scripts.wheels [--out dist]      make wheels
+
+Built is what git tracks, as it is in the working tree. Every time inside is that of the last commit, so anyone who
+builds this commit with the same hatchling gets these bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+FOLDERS = (".", "export")
+"""Folders of the two pyproject.toml."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Differences between two machines that build."""
+
+    name: str
+    environment: tuple[tuple[str, str], ...]
+    mode: int
+    """Permissions of the source files."""
+
+
+PLACES = (
+    Place("a", (("TZ", "UTC"), ("LC_ALL", "C.UTF-8"), ("PYTHONHASHSEED", "1")), 0o644),
+    Place("another-place", (("TZ", "Asia/Kathmandu"), ("LC_ALL", "C"), ("PYTHONHASHSEED", "2")), 0o600),
+)
+
+
+def main() -> int:
+    """Build, compare and keep."""
+    parser = argparse.ArgumentParser(description="Build the wheels twice and compare them.")
+    parser.add_argument("--out", type=Path, default=CHECKOUT / "dist", help="folder (default: %(default)s)")
+    out: Path = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    same = True
+    for folder in FOLDERS:
+        with tempfile.TemporaryDirectory() as place:
+            one, other = (build(folder, Path(place, each.name), each) for each in PLACES)
+            data = one.read_bytes()
+            equal = data == other.read_bytes()
+            same = same and equal
+            print(f"{one.name}  {len(data):,} bytes  {'the same twice' if equal else 'NOT THE SAME TWICE'}")
+            print(f"  sha256 {hashlib.sha256(data).hexdigest()}")
+            shutil.copy(one, out)
+    return 0 if same else 1
+
+
+def build(folder: str, at: Path, place: Place) -> Path:
+    """Build a wheel from a copy of what git tracks; needs hatchling, and no network.
+
+    Args:
+        folder: of its pyproject.toml, from the checkout.
+        at: an empty place for the copy.
+        place: what is unlike there.
+
+    Raises:
+        subprocess.CalledProcessError: git or hatchling failed; it has said why.
+    """
+    tree, out = at / "tree", at / "out"
+    tree.mkdir(parents=True)
+    for name in _git("ls-files", "-z").split("\0"):
+        if name and (source := CHECKOUT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, tree / name)
+            (tree / name).chmod(place.mode)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip()}
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
+        cwd=tree / folder,
+        env=environment | dict(place.environment),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 _ABROAD = re.compile(r"^[a-z]+:")
@@ -65,6 +66,20 @@ def named_links(page: Path) -> list[tuple[str, str]]:
     """Text and target of each link of a page; a picture has no text. Those in code are left out."""
     text = re.sub(_CODE, _plain, _FENCE.sub("", page.read_text("utf-8")))
     return [(words, first or second) for words, first, second in _LINK.findall(text)]
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors that GitHub makes of a page's headings: lower case, no punctuation, a dash for each space."""
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    found: dict[str, int] = {}
+    names = set()
+    for heading in _HEADING.findall(text):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        n = found.get(name, 0)
+        found[name] = n + 1
+        names.add(f"{name}-{n}" if n else name)
+    return names
 
 
 def _plain(code: re.Match[str]) -> str:

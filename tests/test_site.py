@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -11,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from scripts import site
+from tests.built_site import MKDOCS, build
 
 ROOT = Path(__file__).resolve().parents[1]
-MKDOCS = ROOT / ".venvs" / "docs" / "bin" / "mkdocs"
 NAVIGATION = [place.page for place in site.navigation() if place.page is not None]
 INDEXES = {ROOT / "docs/decisions": ROOT / "docs/decisions/README.md", ROOT / "examples": ROOT / "examples/README.md"}
 
@@ -36,22 +35,6 @@ class Page(HTMLParser):
         elif tag == "link" and named.get("rel") not in {"prev", "next", "canonical"}:
             self.loaded.append(named["href"])
         self.loaded += [named["src"]] if "src" in named else []
-
-
-def build(folder: Path) -> Path:
-    """Build the site as `make docs` does, below a folder; return the folder of its pages."""
-    site.write(folder / "pages")
-    (folder / "mkdocs.yml").write_text(f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: pages\nsite_dir: site\n")
-    done = subprocess.run(
-        [MKDOCS, "build", "--strict"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"NO_MKDOCS_2_WARNING": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "site"
 
 
 @pytest.fixture(scope="module")

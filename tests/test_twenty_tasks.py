@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from scripts.site import CHECKOUT, named_links, navigation
-from tests.test_docs import anchors
+from scripts.site import CHECKOUT, anchors, named_links, navigation
 
 FRONT = CHECKOUT / "README.md"
 HOW = "How do I ..."

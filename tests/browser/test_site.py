@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.test_page import CHROMIUM, HERE, MODULES, NODE
-from tests.browser.test_page import pytestmark as needs_a_browser
+from tests.browser.browser import CHROMIUM, HERE, MODULES, NEEDS_A_BROWSER, NODE
+from tests.built_site import MKDOCS, build
 from tests.integration.running import PATIENCE_S
-from tests.test_site import MKDOCS, build
 
-pytestmark = [*needs_a_browser, pytest.mark.skipif(not MKDOCS.exists(), reason="no MkDocs to build with: make docs")]
+pytestmark = [*NEEDS_A_BROWSER, pytest.mark.skipif(not MKDOCS.exists(), reason="no MkDocs to build with: make docs")]
 
 
 class _Quiet(SimpleHTTPRequestHandler):

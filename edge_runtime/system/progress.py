@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TextIO
+
+from edge_runtime.clock import SystemClock
 
 _AFTER_S: Final = 2.0
 """Quicker work shows nothing."""
@@ -34,7 +35,7 @@ class Progress:
         total: int | None = None,
         *,
         stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Begin at 0.
 
@@ -42,7 +43,7 @@ class Progress:
             what: name of the work, such as ``files``.
             total: steps that it takes; None where that is not known.
             stream: terminal to draw on; standard error if None.
-            clock: seconds.
+            clock: seconds; the system's if None.
         """
         self._what = what
         self._total = total
@@ -51,8 +52,8 @@ class Progress:
         self._skipped = 0.0
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        self._clock = clock
-        self._began = clock()
+        self._clock = clock or SystemClock().monotonic
+        self._began = self._clock()
         self._drawn_at = self._began + _AFTER_S - _EVERY_S
         self._shown = False
 

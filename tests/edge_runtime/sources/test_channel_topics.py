@@ -224,7 +224,7 @@ def require(*sources: tuple[str, str, str], more: str = "", channels: Sequence[C
     """Check sources of topic, key and a channel each, as `run --check` does."""
     tables = "".join(BODY % (topic, key, f'{name} = "x"') for topic, key, name in sources)
     config = parse(
-        '[model]\nbundle = "m"\n[broker.local]\nurl = "mqtt://127.0.0.1"\n' + tables + more, Path("app.toml")
+        '[model]\nbundle = "m.edge"\n[broker.local]\nurl = "mqtt://127.0.0.1"\n' + tables + more, Path("app.toml")
     )
     named = channels or [Channel(name=name, unit="1") for name in dict.fromkeys(name for _, _, name in sources)]
     require_channels(config.source, InputContract(channels=tuple(named), rate_hz=1, window=2, hop=1))

@@ -9,6 +9,7 @@ EXPORT := .venvs/export
 RETIRED := .venvs/tflite-runtime
 PAGE := .venvs/page
 UPKEEP := .venvs/upkeep
+DOCS := .venvs/docs
 # What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
 # ranges of pyproject.toml.
 LOCKED ?= yes
@@ -18,7 +19,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels lock audit clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels lock audit docs clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -49,8 +50,8 @@ test-arm: $(VENV)/.test
 test-faults: $(VENV)/.test tools
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/faults $(ARGS)
 
-# The page in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
-test-page: $(VENV)/.test $(PAGE)/.ready
+# The page and the site of the docs in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
+test-page: $(VENV)/.test $(PAGE)/.ready $(DOCS)/.ready
 	@sh scripts/tools chromium
 	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 
@@ -147,6 +148,11 @@ lock: $(UPKEEP)/.ready
 audit: $(UPKEEP)/.ready
 	$(UPKEEP)/bin/python scripts/locks.py audit $(TORCH) $(ARGS)
 
+# The site of docs/, README.md and examples/ in build/site. Nothing in it is loaded from another host.
+docs: $(DOCS)/.ready
+	@$(PYTHON) -m scripts.site build/pages
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
+
 tools:
 	@sh scripts/tools mosquitto strace mosquitto_sub=mosquitto-clients promtool=prometheus prometheus-node-exporter
 
@@ -232,4 +238,12 @@ $(UPKEEP)/.ready: pyproject.toml locks/build.txt locks/upkeep.txt
 	@$(PYTHON) -m venv $(UPKEEP)
 	@$(call new,$(UPKEEP)/bin/python)
 	@$(call install,$(UPKEEP)/bin/python,,upkeep)
+	@touch $@
+
+# What builds the site.
+$(DOCS)/.ready: pyproject.toml locks/build.txt locks/docs.txt
+	@echo "installing what builds the site (once)"
+	@$(PYTHON) -m venv $(DOCS)
+	@$(call new,$(DOCS)/bin/python)
+	@$(call install,$(DOCS)/bin/python,,docs)
 	@touch $@

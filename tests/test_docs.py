@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.site import anchors, links
+
 CHECKOUT = Path(__file__).resolve().parents[1]
-_FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`[^`\n]*`")
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
-_HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 _ABROAD = re.compile(r"^[a-z]+:")
 
 
@@ -25,25 +23,6 @@ def pages() -> list[Path]:
 
 
 PAGES = pages()
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings: lower case, no punctuation, a dash for each space."""
-    text = _FENCE.sub("", page.read_text("utf-8"))
-    found: dict[str, int] = {}
-    names = set()
-    for heading in _HEADING.findall(text):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        n = found.get(name, 0)
-        found[name] = n + 1
-        names.add(f"{name}-{n}" if n else name)
-    return names
-
-
-def links(page: Path) -> list[str]:
-    text = _CODE.sub("`", _FENCE.sub("", page.read_text("utf-8")))
-    return [first or second for first, second in _LINK.findall(text)]
 
 
 def dead(page: Path) -> list[str]:

@@ -88,22 +88,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _main(arguments: list[str]) -> int:
-    parser = _Parser(
+def parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of the command line.
+
+    Args:
+        names: the subcommands that it knows; only theirs are imported.
+    """
+    made = _Parser(
         prog="edge-runtime",
         description="Small int8 models on live sensor streams, with a cloud for the hard cases.",
         epilog="example: edge-runtime run app.toml",
     )
-    parser.add_argument("--version", action="version", version=f"edge-runtime {__version__}")
+    made.add_argument("--version", action="version", version=f"edge-runtime {__version__}")
     verbose: dict[str, Any] = {"action": "store_true", "help": "log more, for looking into a problem"}
-    parser.add_argument("-v", "--verbose", **verbose)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
-    for name in (wanted,) if wanted in (*COMMANDS, *HIDDEN) else COMMANDS:
+    made.add_argument("-v", "--verbose", **verbose)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for name in names:
         importlib.import_module(f"edge_runtime.cli.{name.replace('-', '_')}").add(commands)
         commands.choices[name].add_argument("-v", "--verbose", default=argparse.SUPPRESS, **verbose)
-    options = parser.parse_args(arguments)
+    return made
+
+
+def _main(arguments: list[str]) -> int:
+    # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    options = parser((wanted,) if wanted in (*COMMANDS, *HIDDEN) else COMMANDS).parse_args(arguments)
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s" if options.verbose else "%(levelname)s %(message)s",

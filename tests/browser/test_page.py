@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,24 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.browser import CHROMIUM, HERE, MODULES, NEEDS_A_BROWSER, NODE
 from tests.browser.exercising import Exercising, exercising
-from tests.integration.running import PATIENCE_S, ROOT
-
-HERE = Path(__file__).parent
-MODULES = ROOT / ".venvs" / "page"
-CHROMIUM = shutil.which("chromium")
-NODE = shutil.which("node")
+from tests.integration.running import PATIENCE_S
 
 Actions = Mapping[str, Callable[[], object]]
 """What a scenario may ask for, by the words it asks with."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None or NODE is None or not (MODULES / "node_modules" / "axe-core").is_dir(),
-        reason="no browser to look with: make test-page",
-    ),
-]
+pytestmark = NEEDS_A_BROWSER
 
 
 @pytest.fixture(scope="module")

@@ -31,18 +31,23 @@ COMMANDS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    made = argparse.ArgumentParser(
         prog="edge-export",
         description="From labelled recordings to a small, proven model for edge-runtime.",
         epilog="example: edge-export build recipe.toml --data har=recordings/ -o out/",
     )
-    parser.add_argument("--version", action="version", version=f"edge-export {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    made.add_argument("--version", action="version", version=f"edge-export {__version__}")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"edge_export.cli.{name}").add(commands)
-    options = parser.parse_args(argv)
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(argv)
     try:
         code = options.run(options)
     except ConfigError as error:

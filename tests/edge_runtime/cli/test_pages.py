@@ -91,7 +91,7 @@ def test_the_page_s_accelerometer_and_gyroscope_need_their_key(tmp_path: Path) -
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_commands_of_a_page_exist_with_their_options(page: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(line.removeprefix("sudo ").replace("[", "").replace("]", ""))[1:]
-    command = words[:2] if words[0] in {"events", "outbox", "update"} else words[:1]
+    command = words[:2] if words[0] in {"events", "examples", "outbox", "review", "update"} else words[:1]
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
     assert ended.value.code == 0, page

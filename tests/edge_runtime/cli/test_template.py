@@ -6,22 +6,15 @@ import dataclasses
 import re
 import shutil
 import signal
-import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
 
-from edge_runtime import schema
 from edge_runtime.cli import main
-from edge_runtime.config import AppConfig
 from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.system import toml
+from scripts.settings_page import Section, sections, settings
 from tests.integration.running import ROOT, Message, Process, Publisher, listening, payload, streams, until
-
-_HEADER = re.compile(r"^(?:# )?\[\[?([\w.\"]+)\]\]?")
-_SETTING = re.compile(r"^(?:# )?(\w+) = ")
 
 EXAMPLES = {
     ("model", "trusted_keys"),
@@ -37,69 +30,10 @@ EXAMPLES = {
 """Settings whose value in the template is an example, not the default: table and name."""
 
 
-class Section(NamedTuple):
-    """Settings of one table, as the template has them, commented out or not."""
-
-    table: str
-    values: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The table, and which kind of it."""
-        return f"{self.table} {self.values['type']}" if "type" in self.values else self.table
-
-
 @pytest.fixture
 def template(capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["run", "--print-default"]) == 0
     return capsys.readouterr().out
-
-
-def sections(text: str) -> dict[str, Section]:
-    found = [Section("", {})]
-    for line in text.splitlines():
-        if header := _HEADER.match(line):
-            found.append(Section(header[1].replace("broker.local", "broker"), {}))
-        elif setting := _SETTING.match(line):
-            found[-1].values.update({setting[1]: toml.loads(line.removeprefix("# "))[setting[1]]})
-    return {section.name: section for section in found}
-
-
-def tables_in(hint: Any) -> Iterator[tuple[str, type]]:
-    """Dataclasses that a field takes, with their tag."""
-    if get_origin(hint) in (Union, types.UnionType, tuple, dict):
-        for part in get_args(hint):
-            yield from tables_in(part)
-    elif isinstance(hint, schema.OneOf):
-        yield from ((tag, where.load()) for tag, where in hint.modules.items())
-    elif isinstance(hint, schema.Deferred):
-        yield "", hint.load()
-    elif dataclasses.is_dataclass(hint):
-        assert isinstance(hint, type)
-        yield "", hint
-
-
-def documented_as(table: str, tag: str) -> str:
-    """Where the template has a table; the codecs of documents share one, and each source's codec is the same."""
-    if table.endswith(".codec"):
-        return f"source.codec {'json' if tag in {'msgpack', 'cbor'} else tag}"
-    return f"{table} {tag}" if tag else table
-
-
-def settings(cls: Any = AppConfig, table: str = "", tag: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Every setting: section of the template, name, default (`dataclasses.MISSING` where there is none)."""
-    hints = get_type_hints(cls)
-    here = documented_as(table, tag)
-    for field in dataclasses.fields(cls):
-        inner = list(tables_in(hints[field.name]))
-        inline = field.name in {"retry", "mqtt"}  # written on one line
-        if inner and not inline:
-            for sub, made in inner:
-                yield from settings(made, f"{table}.{field.name}".lstrip("."), sub)
-        elif field.default_factory is not dataclasses.MISSING:
-            yield here, field.name, field.default_factory() if not inner else dataclasses.MISSING
-        else:
-            yield here, field.name, field.default
 
 
 def test_every_setting_is_in_the_template(template: str) -> None:
@@ -107,12 +41,12 @@ def test_every_setting_is_in_the_template(template: str) -> None:
     found = sections(template)
     everything = list(settings())
     assert len(everything) > 200
-    missing = [f"[{section}] {name}" for section, name, _ in everything if name not in _values(found, section)]
+    missing = [f"[{section}] {name}" for section, name, *_ in everything if name not in _values(found, section)]
     assert missing == []
 
 
 def test_the_template_has_no_setting_that_does_not_exist(template: str) -> None:
-    known = {(section, name) for section, name, _ in settings()}
+    known = {(section, name) for section, name, *_ in settings()}
     named = {
         (section.name, name)
         for section in sections(template).values()
@@ -126,7 +60,7 @@ def test_the_template_shows_the_defaults_that_are_in_force(template: str) -> Non
     """None and what must be given have no default to show; there it has an example."""
     found = sections(template)
     wrong = []
-    for section, name, default in settings():
+    for section, name, default, *_ in settings():
         shown = _values(found, section).get(name)
         if default in (None, dataclasses.MISSING) or (section, name) in EXAMPLES or name == "type":
             continue

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from benchmarks.example_pictures import WIDTH, svg
 from benchmarks.keys import resident_bytes
-from benchmarks.load import Load, Outcome, Traffic, difference, raw
+from benchmarks.load import SAMPLES, Load, Outcome, Traffic, difference, raw
 from benchmarks.models import CHANNELS, FILTERS, NETS, WINDOWS
 from benchmarks.programs import Program, Setting, bare_us, started
 from benchmarks.report import Report, spread
@@ -28,7 +28,8 @@ from benchmarks.report import Report, spread
 OURS: Final = Program("edge-runtime", "edge-runtime", budget_ms=5.0)
 LOOP: Final = Program("hand-written loop", "handwritten")
 MODEL: Final = "the model alone"
-SAMPLES: Final = 50
+RATE_S: Final = 3
+"""Seconds that a rate is kept."""
 DOCS: Final = Path(__file__).parent.parent / "docs"
 CLASSES: Final = {OURS.name: "p", LOOP.name: "l", MODEL: "o"}
 
@@ -91,7 +92,10 @@ def curves_of(quick: bool) -> tuple[Curve, ...]:
     """All curves; quick ones leave out every second point and the largest numbers of keys."""
     some = slice(None, None, 2 if quick else 1)
     keys = (10, 100, 1_000, 10_000) if quick else (10, 100, 1_000, 10_000, 20_000, 50_000)
-    seconds = 3
+    rates = [20, 100, 500, 2_000, 5_000, 10_000][some]
+    windows = {n: f"window_{n}" for n in list(WINDOWS)[some]}
+    channels = {n: f"channels_{n}" for n in list(CHANNELS)[some]}
+    sizes = {NETS[net].products(): net for net in [f"filters_{n}" for n in FILTERS][some]}
     return (
         Curve(
             name="keys",
@@ -103,36 +107,18 @@ def curves_of(quick: bool) -> tuple[Curve, ...]:
             name="rate",
             title="CPU a message, by rate",
             axis="messages a second",
-            points=tuple(
-                Point(x=rate, streams=min(64, rate), measured=seconds * rate, rate=rate)
-                for rate in [20, 100, 500, 2_000, 5_000, 10_000][some]
-            ),
+            points=tuple(Point(x=n, streams=min(64, n), measured=RATE_S * n, rate=n) for n in rates),
         ),
-        Curve(
-            name="window",
-            title="CPU a message, by length of window",
-            axis="samples in a window, one every 64",
-            points=tuple(Point(x=n, net=f"window_{n}") for n in list(WINDOWS)[some]),
-            model=True,
-        ),
-        Curve(
-            name="channels",
-            title="CPU a message, by channels",
-            axis="channels",
-            points=tuple(Point(x=n, net=f"channels_{n}") for n in list(CHANNELS)[some]),
-            model=True,
-        ),
-        Curve(
-            name="model",
-            title="CPU a message, by size of model",
-            axis="multiplications a window",
-            points=tuple(
-                Point(x=NETS[f"filters_{n}"].products(), net=f"filters_{n}", measured=3_000)
-                for n in list(FILTERS)[some]
-            ),
-            model=True,
-        ),
+        _of_nets("window", "CPU a message, by length of window", "samples in a window, one every 64", windows),
+        _of_nets("channels", "CPU a message, by channels", "channels", channels),
+        _of_nets("model", "CPU a message, by size of model", "multiplications a window", sizes, measured=3_000),
     )
+
+
+def _of_nets(name: str, title: str, axis: str, nets: Mapping[int, str], measured: int = 6_000) -> Curve:
+    """Make a curve whose points differ in the network alone."""
+    points = tuple(Point(x=x, net=net, measured=measured) for x, net in nets.items())
+    return Curve(name=name, title=title, axis=axis, points=points, model=True)
 
 
 def curves(quick: bool) -> Iterator[Report]:
@@ -154,8 +140,8 @@ def measured(curve: Curve, folder: Path, turns: int) -> list[Found]:
         traffic, warm_up = point.traffic()
         for turn in range(turns):
             if curve.model:
-                calls = max(20, min(2_000, round(4e9 / NETS[point.net].products() / 4)))
-                windows_a_message = SAMPLES / NETS[point.net].hop
+                calls = max(20, min(2_000, round(1e9 / NETS[point.net].products())))
+                windows_a_message = traffic.samples / traffic.net.hop
                 found.us.setdefault(MODEL, []).append(windows_a_message * bare_us(setting, calls))
             outcomes = {}
             for program in (OURS, LOOP) if turn % 2 else (LOOP, OURS):
@@ -183,11 +169,10 @@ def _run(program: Program, setting: Setting, traffic: Traffic, warm_up: int, rat
 
 def report(curve: Curve, found: Sequence[Found]) -> Report:
     """Make the table of a curve."""
-    models = (MODEL,) if curve.model else ()
-    costs = tuple(f"{name} us/msg" for name in (OURS.name, LOOP.name, *models))
+    shown = (OURS.name, LOOP.name, *([MODEL] if curve.model else ()))
+    costs = tuple(f"{name} us/msg" for name in shown)
     made = Report(curve.title, (curve.axis, *costs, "over the loop", "core %", "p99 ms", "bytes/key", "wrong"))
     for point, one in zip(curve.points, found, strict=True):
-        shown = (OURS.name, LOOP.name, *models)
         made.rows.append(
             (
                 round(point.x),

@@ -48,6 +48,8 @@ FIRST_SLOT: Final = 85_000_000_000 // 64 * 64
 """Grid point of every stream's first sample, a moment in 2023 at 50 Hz. It divides by every network's hop, so that a
 program that counts windows from the first sample cuts the same ones as a program that counts them from the epoch."""
 
+SAMPLES: Final = 50
+"""In a message, unless a traffic says otherwise."""
 SEND_BYTES: Final = 256 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
 SILENCE_S: Final = 10.0
@@ -109,7 +111,7 @@ class Traffic:
         messages: int,
         encode: Encode,
         *,
-        samples: int = 50,
+        samples: int = SAMPLES,
         distinct: int | None = None,
         net: Net = NETS["cnn_m"],
     ) -> None:

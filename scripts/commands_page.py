@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import edge_export.cli
 
 import edge_runtime.cli
 from edge_runtime.cli.exits import HELP
+from scripts.generated_page import print_or_write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _EXITS = HELP.removeprefix("Exit codes: ").removesuffix(".").split("; ")
@@ -89,14 +89,5 @@ def _sentence(description: str) -> str:
     return " ".join(description.replace(HELP, "").split())
 
 
-def main(arguments: list[str]) -> int:
-    """Print or write the page."""
-    if arguments == ["--write"]:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    sys.stdout.write(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print_or_write(PAGE, page())

@@ -6,12 +6,12 @@ python -m scripts.metrics_page --write    writes it; a test holds the page again
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from edge_runtime.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
 from edge_runtime.observe.drops import COUNTS, REASONS
 from edge_runtime.observe.exposition import PREFIX
+from scripts.generated_page import print_or_write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 _INTRODUCTION = f"""# Metrics
@@ -52,14 +52,5 @@ def _kind(name: str) -> str:
     return "counter" if name.endswith("_total") else "gauge"
 
 
-def main(arguments: list[str]) -> int:
-    """Print or write the page."""
-    if arguments == ["--write"]:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    sys.stdout.write(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print_or_write(PAGE, page())

@@ -13,7 +13,6 @@ import ast
 import dataclasses
 import inspect
 import re
-import sys
 import textwrap
 import types
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 from edge_runtime import schema
 from edge_runtime.config import AppConfig
 from edge_runtime.system import toml
+from scripts.generated_page import print_or_write
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = CHECKOUT / "docs" / "configuration.md"
@@ -236,14 +236,5 @@ def _documented_as(table: str, tag: str) -> str:
     return f"{table} {tag}" if tag else table
 
 
-def main(arguments: list[str]) -> int:
-    """Print or write the page."""
-    if arguments == ["--write"]:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    sys.stdout.write(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print_or_write(PAGE, page())

@@ -68,17 +68,17 @@ def named_links(page: Path) -> list[tuple[str, str]]:
     return [(words, first or second) for words, first, second in _LINK.findall(text)]
 
 
-def anchors(page: Path) -> set[str]:
-    """Anchors that GitHub makes of a page's headings: lower case, no punctuation, a dash for each space."""
+def headings(page: Path) -> dict[str, str]:
+    """Headings of a page by the anchors that GitHub makes of them: lower case, no punctuation, dashes for spaces."""
     text = _FENCE.sub("", page.read_text("utf-8"))
     found: dict[str, int] = {}
-    names = set()
+    names = {}
     for heading in _HEADING.findall(text):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
         n = found.get(name, 0)
         found[name] = n + 1
-        names.add(f"{name}-{n}" if n else name)
+        names[f"{name}-{n}" if n else name] = heading
     return names
 
 

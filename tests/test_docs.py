@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.site import anchors, links
+from scripts.site import headings, links
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _ABROAD = re.compile(r"^[a-z]+:")
@@ -33,7 +33,7 @@ def dead(page: Path) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path) if path else page
-        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in headings(target)):
             broken.append(link)
     return broken
 

@@ -5,13 +5,12 @@ Each task names the words of the links that the reader would pick, and the headi
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from scripts.site import CHECKOUT, anchors, named_links, navigation
+from scripts.site import CHECKOUT, headings, named_links, navigation
 
 FRONT = CHECKOUT / "README.md"
 HOW = "How do I ..."
@@ -54,12 +53,8 @@ TASKS = (
 
 def heading(page: Path, anchor: str) -> str:
     """The heading that an anchor of a page leads to; without one, the page's title."""
-    titles = re.findall(r"^#+ +(.+?)\s*$", re.sub(r"(?ms)^```.*?^```\s*$", "", page.read_text("utf-8")), re.MULTILINE)
-    if not anchor:
-        return str(titles[0])
-    assert anchor in anchors(page)
-    plain = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): title for title in titles}
-    return str(plain[anchor])
+    found = headings(page)
+    return found[anchor] if anchor else next(iter(found.values()))
 
 
 def clicked(place: tuple[Path, str], words: str) -> tuple[Path, str]:

@@ -29,8 +29,8 @@ class RecordingLayout:
     """Column with the key of each row; in an NPZ the array with the key of each recording. Empty: the one called
     ``key``, if there is one."""
     time: str = ""
-    """Column with the stamps; empty: the one with a usual name,
-    t, time, timestamp or datetime. Without any, rows are `rate_hz` apart, counted from 0; ``-`` says that none is."""
+    """Column with the stamps; empty: the one with a usual name, t, time, timestamp or datetime. Without any,
+    rows are `rate_hz` apart, counted from 0; ``-`` says that none is."""
     time_unit: Literal["auto", "s", "ms", "us", "ns", "iso8601"] = "auto"
     """``auto``: texts are ISO 8601, Parquet's own time types are what they are, numbers are in the unit of the column's
     name (``time_ms``), or else seconds; of numbers too large for that, the unit in which they are dates."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from edge_runtime.batch.answering import NotWritten
 from edge_runtime.batch.job import Figures, Group, Job, Totals, grouped, joined
@@ -15,7 +15,7 @@ from edge_runtime.system.progress import Progress
 
 
 class Pool(Protocol):
-    """Whoever answers groups: processes of this machine, or of a cluster."""
+    """Processes that answer groups, of this machine, or of a cluster."""
 
     def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[Answered]:
         """Answer groups, each into a file; ends early when stopped.
@@ -53,30 +53,47 @@ def run(
     """
     require_writable(out)
     with Parts(out, job.digest()) as parts:
-        groups = grouped(files, job.layout)
-        came: dict[int, Answered] = {}
-        whole = True
-        while groups:
-            _answer(groups, parts, pool, came, progress)
-            whole = all(group.number in came for group in groups)
-            if not whole:
-                break
-            # Only what is answered shows whether recordings share a key.
-            groups = joined([came[number] for number in sorted(came)])
-            again = {path for group in groups for path, _ in group.files}
-            came = {number: one for number, one in came.items() if one.group.files[0][0] not in again}
-            for group in groups:
-                progress.say(f"{group.name}: have keys in common, and are answered together")
-        for answered in came.values():
+        came = _answer_until_none_shares_a_key(grouped(files, job.layout), parts, pool, progress)
+        for answered in came.answered:
             totals.take(answered.figures)
-        if not whole:
+        if not came.whole:
             return False
         try:
-            write_all(out, parts.paths([came[number].group for number in sorted(came)]))
+            write_all(out, parts.paths([answered.group for answered in came.answered]))
         except OSError as error:
             raise NotWritten(f"{out}: cannot be written: {error.strerror or error}") from None
         parts.remove()
     return True
+
+
+class _Came(NamedTuple):
+    answered: list[Answered]
+    """In the order of the job."""
+    whole: bool
+    """Nothing is missing."""
+
+
+def _answer_until_none_shares_a_key(groups: Sequence[Group], parts: Parts, pool: Pool, progress: Progress) -> _Came:
+    """Answer groups; those that turn out to share a key, which only their answers show, once more as one."""
+    came: dict[int, Answered] = {}
+    while groups:
+        _answer(groups, parts, pool, came, progress)
+        if any(group.number not in came for group in groups):
+            return _Came(_in_order(came), whole=False)
+        groups = joined(_in_order(came))
+        again = {path for group in groups for path, _ in group.files}
+        came = {number: one for number, one in came.items() if one.group.files[0][0] not in again}
+        _announce(groups, progress)
+    return _Came(_in_order(came), whole=True)
+
+
+def _announce(groups: Sequence[Group], progress: Progress) -> None:
+    for group in groups:
+        progress.say(f"{group.name}: have keys in common, and are answered together")
+
+
+def _in_order(came: dict[int, Answered]) -> list[Answered]:
+    return [came[number] for number in sorted(came)]
 
 
 def _answer(groups: Sequence[Group], parts: Parts, pool: Pool, came: dict[int, Answered], progress: Progress) -> None:

@@ -21,7 +21,7 @@ from edge_runtime.windowing.config import WindowConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is done with every recording."""
+    """Treatment of every recording."""
 
     model: ModelConfig
     layout: RecordingConfig
@@ -106,7 +106,7 @@ def grouped(files: Sequence[tuple[Path, str]], layout: RecordingConfig) -> list[
 
 
 class Figures(NamedTuple):
-    """What came of one group."""
+    """Counts and answers of one group, added up."""
 
     keys: list[str]
     """All that something was read of."""

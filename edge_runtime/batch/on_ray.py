@@ -3,7 +3,7 @@
 Every machine of the cluster needs edge-runtime with the engine of the bundle, and sees bundle and recordings under the
 same paths. Answers come back to the machine that asked, which writes the same files as without a cluster.
 
-Ray Data gives each free actor the next group, starts an actor that died anew and gives its group to another:
+Ray Data gives each free actor the next group, starts another for one that died, and gives its group to another:
 https://docs.ray.io/en/latest/data/data.html
 """
 
@@ -41,7 +41,7 @@ class RayWorkers:
     """
 
     def __init__(self, job: Job, address: str, *, stopped: Callable[[], bool]) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that this ran
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # unless a person wants them
         try:
             import ray  # noqa: PLC0415 - 200 MB that only clusters need
             import ray.data  # noqa: PLC0415
@@ -102,7 +102,7 @@ def _require_answer(address: str) -> None:
     """Connect once: Ray itself tries for many minutes.
 
     Raises:
-        ConfigError: nobody answers.
+        ConfigError: there is no answer.
     """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():

@@ -25,7 +25,7 @@ _COLUMNS: Final = {
 
 
 def is_table(out: Path) -> bool:
-    """Whether a file is to be a Parquet table."""
+    """Tell whether a file is to be a Parquet table."""
     return out.suffix.lower() == ".parquet"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +41,8 @@ class _Failed(NamedTuple):
     """A person has to mend the command line."""
 
 
+_Task: TypeAlias = tuple[Group, Path]
+"""A group, and the file that its answers are to stand in."""
 _Word: TypeAlias = _Ready | _Went | _Failed | Figures
 
 
@@ -50,9 +52,9 @@ class _Worker:
     pipe: Connection
     told: bool = False
     """To load the model."""
-    group: Group | None = None
+    task: _Task | None = None
     windows: int = 0
-    """Of the group, so far."""
+    """Of the task, so far."""
 
 
 class Answered(NamedTuple):
@@ -67,7 +69,7 @@ class Workers:
 
     1. All start at once; the first tries the model in a child process, as every start does, and the others load it
        when that went well.
-    2. A group is given to whoever is free, the largest first, so that the last ones end at about the same time.
+    2. A group is given to a free process, the largest first, so that the last ones end at about the same time.
     3. A worker that dies is replaced, and its group is tried once more; then the group counts as broken.
     4. A worker ends when this process does: it finds its pipe closed.
 
@@ -88,6 +90,8 @@ class Workers:
         self._workers: list[_Worker] = []
         self._free: list[_Worker] = []
         self._proven = False
+        self._left: deque[_Task] = deque()
+        self._died: Counter[int] = Counter()
 
     def __enter__(self) -> Workers:
         return self
@@ -99,42 +103,26 @@ class Workers:
         for worker in self._workers:
             worker.process.join()
 
-    def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[Answered]:
+    def answer(self, tasks: Sequence[_Task]) -> Iterator[Answered]:
         """Answer groups, each into a file (`Answerer.answer`); ends early when stopped.
 
         Raises:
             EdgeError: the model cannot be loaded, or the disk takes no more.
         """
-        left = deque(sorted(tasks, key=lambda task: task[0].size, reverse=True))  # rule 2
-        files = {group.number: out for group, out in tasks}
-        died: dict[int, int] = {}
-        while left or any(worker.group for worker in self._workers):
+        self._left = deque(sorted(tasks, key=lambda task: task[0].size, reverse=True))  # rule 2
+        self._died.clear()
+        while self._left or any(worker.task for worker in self._workers):
             if self._stopped():
                 return
-            self._employ(len(left))
-            while left and self._free:
-                self._give(self._free.pop(), *left.popleft())
-            for worker in self._heard():
-                word = _next_word(worker)
-                group = worker.group
-                if word is None and group is not None:  # rule 3
-                    self._dismiss(worker)
-                    died[group.number] = died.get(group.number, 0) + 1
-                    if died[group.number] < _ATTEMPTS:
-                        left.appendleft((group, files[group.number]))
-                    else:
-                        why = f"the process that answered it {_end(worker)}"
-                        yield Answered(group, Figures.none(group.because(why)))
-                elif word is None:
-                    self._dismiss(worker)
-                    raise EngineError(f"a worker {_end(worker)} while it loaded the model", how="died")
-                elif (figures := self._take(worker, word)) is not None and group is not None:
-                    yield Answered(group, figures)
+            self._employ()
+            while self._left and self._free:
+                self._give(self._free.pop(), self._left.popleft())
+            yield from self._answered()
 
-    def _employ(self, left: int) -> None:
+    def _employ(self) -> None:
         """Start workers for what is left to do."""
-        busy = sum(worker.group is not None for worker in self._workers)
-        while len(self._workers) < min(self._count, busy + left):
+        busy = sum(worker.task is not None for worker in self._workers)
+        while len(self._workers) < min(self._count, busy + len(self._left)):
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_work, args=(theirs, self._job), daemon=True)
             process.start()
@@ -149,10 +137,19 @@ class Workers:
         with suppress(OSError):  # it died, which is heard of next
             worker.pipe.send(self._proven)
 
-    def _give(self, worker: _Worker, group: Group, out: Path) -> None:
-        worker.group, worker.windows = group, 0
+    def _give(self, worker: _Worker, task: _Task) -> None:
+        worker.task, worker.windows = task, 0
         with suppress(OSError):  # it died, which is heard of next
-            worker.pipe.send((group, out))
+            worker.pipe.send(task)
+
+    def _answered(self) -> Iterator[Answered]:
+        """Hear what workers say for a while."""
+        for worker in self._heard():
+            word = _next_word(worker)
+            figures = self._lost(worker) if word is None else self._take(worker, word)
+            if figures is not None and worker.task is not None:
+                yield Answered(worker.task[0], figures)
+                worker.task = None
 
     def _heard(self) -> list[_Worker]:
         """Wait for words of workers."""
@@ -161,7 +158,7 @@ class Workers:
 
     def _take(self, worker: _Worker, word: _Word) -> Figures | None:
         if isinstance(word, Figures):
-            worker.group, worker.windows = None, 0
+            worker.windows = 0
             self._free.append(worker)
             return word
         if isinstance(word, _Failed):
@@ -177,12 +174,26 @@ class Workers:
             self._news(sum(other.windows for other in self._workers))
         return None
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _lost(self, worker: _Worker) -> Figures | None:
+        """Let a worker go that has died (rule 3); the figures of its group, once no other is to try it.
+
+        Raises:
+            EngineError: it died of the model.
+        """
         worker.process.join()
         worker.pipe.close()
         self._workers.remove(worker)
         if worker in self._free:
             self._free.remove(worker)
+            return None
+        if worker.task is None:
+            raise EngineError(f"a worker {_end(worker)} while it loaded the model", how="died")
+        group, _ = worker.task
+        self._died[group.number] += 1
+        if self._died[group.number] < _ATTEMPTS:
+            self._left.appendleft(worker.task)
+            return None
+        return Figures.none(group.because(f"the process that answered it {_end(worker)}"))
 
 
 def _next_word(worker: _Worker) -> _Word | None:

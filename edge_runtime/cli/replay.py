@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
     from edge_runtime.observe.unfinished import progress  # noqa: PLC0415
     from edge_runtime.recordings.score import Score, classes_of  # noqa: PLC0415
-    from edge_runtime.recordings.tally import Tally  # noqa: PLC0415
+    from edge_runtime.recordings.tally import Tally, summary  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
@@ -276,17 +275,6 @@ def _labels(options: argparse.Namespace, layout: RecordingConfig, manifest: Mani
     if options.labels and layout.label != options.labels:
         read_labels(Path(options.labels), labels, names_of(expand(layout.files, layout), layout.key))
     return labels
-
-
-def summary(snapshot: Mapping[str, Any], *, stopped: bool) -> str:
-    """Return the line of a replay that says how much was read, answered and dropped."""
-    counts, dropped = snapshot["counts"], snapshot["dropped"]
-    refused = ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items()) if n) or "nothing"
-    return (
-        ("stopped before the end of the recordings: " if stopped else "")
-        + f"{counts.get('samples_total', 0)} samples, {counts.get('predictions_total', 0)} predictions, "
-        f"{counts.get('hard_total', 0)} of them hard; dropped: {refused}"
-    )
 
 
 def _replace(path: Path) -> None:

@@ -15,13 +15,13 @@ from edge_runtime.batch.job import Job, Totals
 from edge_runtime.batch.workers import Workers
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import exits
-from edge_runtime.cli.replay import summary
 from edge_runtime.embedding import single_variant
 from edge_runtime.errors import ConfigError
 from edge_runtime.observe.drops import DropReporter
 from edge_runtime.recordings.labels import labels_for, names_of
 from edge_runtime.recordings.reader import expand
 from edge_runtime.recordings.score import Score, classes_of
+from edge_runtime.recordings.tally import summary
 from edge_runtime.sources.build import brings_parts
 from edge_runtime.system.progress import Progress
 from edge_runtime.system.signals import stopped_by_signals
@@ -41,7 +41,7 @@ def run_many(options: argparse.Namespace, layout: RecordingConfig) -> int:
         raise ConfigError("replay: --jobs and --ray need --out FILE, where an interrupted run goes on from")
     files = expand(layout.files, layout)
     job = _job(options, layout, files)
-    with open_bundle(job.model.bundle, trusted=None) as bundle:  # whoever answers looks at the signature
+    with open_bundle(job.model.bundle, trusted=None) as bundle:  # the processes that answer look at the signature
         manifest = bundle.manifest
         score = Score(classes_of(manifest), labels_for(manifest.input)) if job.scored else None
     totals, stopped = Totals(score), False

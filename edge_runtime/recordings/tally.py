@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Final, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypedDict
 
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done, Prediction
@@ -72,6 +72,17 @@ class Tally:
             return "labels: none, since no window was answered"
         share = 100 * self.hard / windows
         return f"labels: {_listed(self.labels.most_common())}; {self.hard} of {windows} hard ({share:.1f} %)"
+
+
+def summary(snapshot: Mapping[str, Any], *, stopped: bool) -> str:
+    """Return the line of a replay that says how much was read, answered and dropped."""
+    counts, dropped = snapshot["counts"], snapshot["dropped"]
+    refused = ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items()) if n) or "nothing"
+    return (
+        ("stopped before the end of the recordings: " if stopped else "")
+        + f"{counts.get('samples_total', 0)} samples, {counts.get('predictions_total', 0)} predictions, "
+        f"{counts.get('hard_total', 0)} of them hard; dropped: {refused}"
+    )
 
 
 def _listed(counts: Iterable[tuple[str, int]]) -> str:

@@ -1,7 +1,7 @@
 """Durable cases a second through the outbox, in and out, beside what the disk alone can do.
 
-Run: ``python -m benchmarks.bench_outbox [--folder DIR]``. Variants take turns; the least, the median and the most of the
-rounds are printed. Every case has a body of 1,200 random bytes. ``disk alone`` appends and flushes the same bytes to a
+Run: ``python -m benchmarks.bench_outbox [--folder DIR]``. Variants take turns; least, median and most of the rounds are
+printed. Every case has a body of 1,200 random bytes. ``disk alone`` appends and flushes the same bytes to a
 plain file, so it is the ceiling for the flushes of that moment: compare rows with it and with each other, not with
 another day's.
 

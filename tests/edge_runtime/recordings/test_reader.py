@@ -23,6 +23,7 @@ from edge_runtime.codecs.raw import RawConfig
 from edge_runtime.codecs.senml import SenmlConfig
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.recordings import csv_file
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import expand, iter_readings
 from edge_runtime.types import Reading
@@ -349,6 +350,34 @@ def test_columns_may_have_other_names_and_scales(tmp_path: Path) -> None:
     path = csv(tmp_path, "t,x mg,y mg\n1,1000,500\n")
     layout = RecordingLayout(columns={"ax": "x mg", "ay": "y mg"}, scale=(0.001,))
     np.testing.assert_allclose(read(path, layout)[0].values, np.array([[1, 0.5]]))
+
+
+CELLS = st.sampled_from(
+    ["1", "-2.5e3", " 3.25", "4 ", "", "nan", "inf", "-Infinity", "x", "1_0", "0x10", "1e", '"5"', '"6\n"', "7,8"]
+)
+
+
+def samples_of(path: Path, rows: int) -> tuple[list[str], list[list[float]]]:
+    """What is refused, and samples with their stamps, with blocks of so many rows."""
+    refused: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_file, "ROWS", rows)
+        readings = read(path, on_refused=lambda error: refused.append(str(error)))
+    return sorted(refused), [
+        [t, *v] for r in readings for t, v in zip(np.atleast_1d(r.t), r.values.tolist(), strict=True)
+    ]
+
+
+@given(st.lists(st.one_of(st.just("1.5,2.5"), st.tuples(CELLS, CELLS).map(",".join), st.sampled_from(["", " ", ","]))))
+@settings(deadline=None, max_examples=200)
+def test_lines_that_numpy_reads_are_those_that_the_csv_module_reads(rows: list[str]) -> None:
+    """The first rows of a file are cut by the module; with blocks of three, numpy reads what follows, where it can."""
+    ends = ("\n", "\r\n")
+    text = "t,ax,ay\n" + "".join(f"{START + i / 50},{row}{ends[i % 2]}" for i, row in enumerate(rows))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rec.csv"
+        path.write_bytes(text.encode())
+        assert samples_of(path, 3) == samples_of(path, 100_000)
 
 
 def test_r_s_column_of_row_names_is_left_out(tmp_path: Path) -> None:

@@ -153,13 +153,17 @@ class _Csv:
             numbers = self._columns.time is None or unit in UNITS_PER_S
             if numbers and self._columns.key is None and self._columns.label is None:
                 break  # rule 2
+        yield from self._lines(file, line, unit)
+
+    def _lines(self, file: _Opened, line: int, unit: str) -> Iterator[Block]:
+        """Read what is left of a file, from the line with this number on (rule 2)."""
         while lines := list(islice(file.lines, ROWS)):
             table = self._table(lines, file.delimiter)
             if table is not None:
                 yield self._numbers_block(table, line, unit)
             else:
-                whole = any('"' in text for text in lines)
-                rest = _rows(chain(lines, file.lines) if whole else lines, file.delimiter, line)
+                quoted = any('"' in text for text in lines)
+                rest = _rows(chain(lines, file.lines) if quoted else lines, file.delimiter, line)
                 while rows := list(islice(rest, ROWS)):
                     yield self._block(rows, unit)
             line += len(lines)

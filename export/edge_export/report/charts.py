@@ -86,7 +86,7 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
         return Markup("")
     height = max(250.0, 15.0 * len(shown) + 90)
     right = WIDTH - _room(each.name for _, _, each in shown)
-    x = scale_for([value for value, _, _ in shown], 50, right)
+    x = scale_for([value for value, _, _ in shown], 58, right)
     y = scale_for([score.value for _, score, _ in shown], height - 48, 34, most=1.0)
     frame = Frame(x=x, y=y)
     spoken = micros if by == "latency" else size
@@ -131,7 +131,7 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
     )
     values = [float(point[key]) for point in curve for _, key, _ in lines]
     values += [float(gate[key]) for key in ("combined_accuracy", "cloud_accuracy", "device_accuracy") if key in gate]
-    x = Scale(low=0.0, high=max(*shares, 0.05), begin=50, end=WIDTH - 14)
+    x = Scale(low=0.0, high=max(*shares, 0.05), begin=58, end=WIDTH - 24)
     y = scale_for(values, height - 48, 34, most=1.0)
     parts = [
         Frame(x=x, y=y).axes(
@@ -161,7 +161,7 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
 def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
     """Draw how often answers of each confidence are right; dots as large as the number of windows they stand for."""
     height, filled = 290.0, [each for each in bins if each["count"]]
-    x = Scale(low=0.0, high=1.0, begin=50, end=WIDTH - 14)
+    x = Scale(low=0.0, high=1.0, begin=58, end=WIDTH - 24)
     y = Scale(low=0.0, high=1.0, begin=height - 48, end=34)
     parts = [
         Frame(x=x, y=y).axes(
@@ -287,7 +287,7 @@ def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
     if len(places) < 2:
         return Markup("")
     height = 290.0
-    x = scale_for([float(count) for count, _, _ in places], 50, WIDTH - 14)
+    x = scale_for([float(count) for count, _, _ in places], 58, WIDTH - 24)
     y = scale_for(
         [score for _, after, before in places for score in (after, before) if score is not None],
         height - 48,

@@ -170,9 +170,8 @@ class BuildMetrics:
         names = sorted(name for name in self.table("bundles") if not name.endswith("-streaming.edge"))
         cloud = next((name for name in names if name.endswith("-teacher.edge")), "")
         own = [name for name in names if name != cloud]
-        return next(
-            (name for name in own if name.endswith(("-x86_64.edge", "-any.edge"))), own[0] if own else ""
-        ), cloud
+        here = [name for name in own if name.endswith(("-x86_64.edge", "-any.edge"))]
+        return next(iter([*here, *own]), ""), cloud
 
     def ranked(self) -> dict[str, Interval]:
         """Return scores on test groups: the device's file, those it is held against, then the others, best first."""
@@ -279,21 +278,27 @@ class BuildMetrics:
             ]
         return sorted(found, key=lambda pair: -pair["count"])[:most]
 
-    def gains(self) -> list[str]:
-        """Return a sentence for each shipped file: its accuracy, and how much smaller and faster than the cloud's."""
+    def with_cloud(self) -> tuple[float | None, float | None, float | None]:
+        """Return accuracy with the cloud and without, and the share forwarded, by what ships around the network."""
+        ways = self.table("ways")
+        if "device" in ways:
+            both = ways.get("all") or ways.get("with cloud") or {}
+            alone = ways.get("over time") or ways["device"]
+            return both.get("accuracy"), alone.get("accuracy"), both.get("forwarded")
+        gate = self.test.get("gate") or {}
+        return gate.get("combined_accuracy"), gate.get("device_accuracy"), gate.get("forwarded")
+
+    def gain(self) -> str:
+        """Return how much smaller and faster than the cloud's model the device's file is; empty where not known."""
         large, times = self.table("teacher").get("bytes"), self.table("against_teacher")
-        scores = self.scores("test", "accuracy")
-        sentences = []
-        for each in self.candidates():
-            ratios = []
-            if large and each.size and (each.shipped or each.name == self.device):
-                ratios.append(f"{digits3(large / each.size)} times smaller")
-            if faster := times.get(each.name, {}).get("times_faster"):
-                ratios.append(f"{digits3(faster)} times faster on one thread")
-            if ratios:
-                right = f"{percent(scores[each.name].value)} right, " if each.name in scores else ""
-                sentences.append(f"{each.name} is {right}{' and '.join(ratios)}")
-        return sentences
+        file = next((each for each in self.candidates() if each.name == self.device), None)
+        own, ratios = self.own_accuracy(), []
+        if large and file and file.size:
+            ratios.append(f"{digits3(large / file.size)} times smaller")
+        if faster := times.get(self.device, {}).get("times_faster"):
+            ratios.append(f"{digits3(faster)} times faster on one thread")
+        right = f"{percent(own.value)} right, " if own else ""
+        return f"{self.device} is {right}{' and '.join(ratios)}" if ratios else ""
 
 
 def front(places: Sequence[tuple[float, float]]) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -27,27 +28,22 @@ def learning_curve(curve: Mapping[str, Any], metric: str) -> Markup:
     epochs = [float(point["epoch"]) for point in points]
     x = Scale(low=0.0, high=max(*epochs, 1e-9), begin=_LEFT, end=WIDTH - 8)
     parts: list[Markup] = []
-    panes = (
-        ("loss", "loss of training", "baseline", digits3, float("inf")),
+    panes: tuple[tuple[str, str, str, Callable[[float], str], float], ...] = (
+        ("loss", "loss of training", "baseline", digits3, math.inf),
         ("score", f"{metric}, validation groups", "device", percent, 1.0),
     )
     for row, (key, label, kind, written, most) in enumerate(panes):
         top, values = 26 + (_PANE + 34) * row, [float(point[key]) for point in points]
-        y = scale_for(values, top + _PANE, top, most=most)
+        y = scale_for(values, top + _PANE, top, zero=key == "loss", most=most)
         parts += [
             text(_LEFT, top - 14, label, class_="label"),
             text(WIDTH - 8, top - 14, f"{written(values[-1])} at the end", anchor="end", class_="small strong"),
         ]
-        for tick in (y.low, y.high):
+        for end in (y.low, y.high):
+            name = digits3(end) if key == "loss" else percent(end, 0)
             parts += [
-                line(_LEFT, y(tick), WIDTH - 8, y(tick), "grid"),
-                text(
-                    _LEFT - 6,
-                    y(tick),
-                    written(tick) if key == "loss" else percent(tick, 0),
-                    anchor="end",
-                    class_="tick",
-                ),
+                line(_LEFT, y(end), WIDTH - 8, y(end), "grid"),
+                text(_LEFT - 6, y(end), name, anchor="end", class_="tick"),
             ]
         places = [(x(epoch), y(value)) for epoch, value in zip(epochs, values, strict=True)]
         parts.append(path(places, f"series {kind}"))
@@ -73,5 +69,6 @@ def learning_said(curve: Mapping[str, Any]) -> str:
         )
     earlier = points[max(0, len(points) - 1 - len(points) // 4)]
     if last["score"] - earlier["score"] > _NOTABLE:
-        return f"Still rising, from {percent(earlier['score'])} in the last quarter: more steps may do better."
+        rise = f"from {percent(earlier['score'])} to {percent(last['score'])}"
+        return f"Still rising in the last quarter, {rise}: more steps may do better."
     return "Settled: more steps would bring little."

@@ -25,9 +25,7 @@ def next_steps(known: BuildMetrics) -> list[Step]:
     alone = any(finding.rule == "cloud" and not finding.good for finding in verdict(known))
     signed = " ".join(name for name in (device, "" if alone else cloud) if name)
     steps = [
-        Step(
-            "Answer the test recordings with the bundle", f"edge-runtime replay {device} test.npz --out answers.jsonl"
-        ),
+        Step("Let it answer the test recordings", f"edge-runtime replay {device} test.npz --out answers.jsonl"),
         Step("Measure it on this machine", f"edge-runtime bench {device}"),
         Step("Make a key, once", "edge-export keys new release.pem"),
         Step("Sign what devices will run", f"edge-export sign {signed} --key release.pem"),

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from edge_export.report import charts, learning, waveforms
 from edge_export.report.figures import BuildMetrics
-from edge_export.report.markup import NONE, digits3, micros, percent, points, size, thousands
+from edge_export.report.markup import NONE, digits3, joined, micros, percent, points, size, tag, thousands
 from edge_export.report.next_steps import next_steps
 from edge_export.report.verdict import verdict
 
@@ -52,7 +53,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    filters = (by_class, calibration_error, digits3, fact, micros, percent, points, size, thousands, whose)
+    filters = (by_class, calibration_error, digits3, fact, micros, percent, points, size, thousands, typed, whose)
     found.filters |= {each.__name__: each for each in filters}
     return found
 
@@ -94,6 +95,11 @@ def by_class(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Iterato
             "taken_for": classes[mistaken],
             "times": counts[i][mistaken],
         }
+
+
+def typed(command: str) -> Markup:
+    """Write a command whose lines break between words alone, so that none is read as two."""
+    return tag("code", joined(tag("span", word) + " " for word in command.split(" ")))
 
 
 def whose(pair: Mapping[str, Any]) -> str:

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from edge_export.report.figures import BuildMetrics
 from edge_export.report.markup import percent, points
@@ -38,7 +37,7 @@ class Finding:
         says: one sentence with the figures.
         then: what to do, up to a colon.
         command: that does it; empty where a page is named.
-        page: of the documentation; empty where a command is named.
+        page: of the documentation, or a place of this one; empty where a command is named.
     """
 
     rule: str
@@ -66,7 +65,7 @@ def _few(known: BuildMetrics) -> Iterator[Finding]:
     if own is None or not 0 < groups < FEWEST:
         return
     shares = [1 - each["wrong"] / each["windows"] for each in known.table("mistakes").get("groups", ())]
-    apart = f", {percent(min(shares))} to {percent(max(shares))} by group" if len(shares) > 1 else ""
+    apart = f" ({percent(min(shares))} to {percent(max(shares))} by group)" if len(shares) > 1 else ""
     labels = " ".join(f"--label {shlex.quote(name)}" for name in known.classes[:KEYS])
     yield Finding(
         rule="few",
@@ -121,16 +120,19 @@ def _integers(known: BuildMetrics) -> Iterator[Finding]:
             good=True,
             says=f"Integers {change} points of {known.metric} against float.",
             then="See every file that was tried:",
-            page="What was tried, what ships, what lost",
+            page="report.html#candidates",
         )
 
 
 def _cloud(known: BuildMetrics) -> Iterator[Finding]:
     """Rule 4."""
-    both, alone, forwarded = _with_cloud(known)
+    both, alone, forwarded = known.with_cloud()
     if both is None or alone is None or forwarded is None:
         return
-    figures = f"{percent(both)} right with it, {percent(alone)} without, {percent(forwarded)} of the windows forwarded"
+    without = "by answers over time alone" if "over time" in known.table("ways") else "without"
+    figures = (
+        f"{percent(both)} right with it, {percent(alone)} {without}, {percent(forwarded)} of the windows forwarded"
+    )
     device, _ = known.bundle_names()
     bundle = f" --bundle {shlex.quote(device)}" if device else ""
     if both > alone:
@@ -139,7 +141,7 @@ def _cloud(known: BuildMetrics) -> Iterator[Finding]:
             good=True,
             says=f"The cloud helps: {figures}.",
             then="See the curve of accuracy against the share forwarded:",
-            page="What the cloud adds",
+            page="report.html#cloud",
         )
     else:
         yield Finding(
@@ -155,7 +157,7 @@ def _gate(known: BuildMetrics) -> Iterator[Finding]:
     """Rule 5."""
     promise = known.table("gate").get("promise", {})
     gate, before = known.test.get("gate") or {}, promise.get("validation") or {}
-    _, _, forwarded = _with_cloud(known)
+    _, _, forwarded = known.with_cloud()
     if "withheld" in promise or not gate or not before:
         return
     bound, error = promise.get("bound"), 1 - gate.get("local_accuracy", 1.0)
@@ -191,14 +193,3 @@ def _fine(known: BuildMetrics) -> Iterator[Finding]:
         then="Make an application of it:",
         command=f"edge-runtime init app.toml{f' --bundle {shlex.quote(device)}' if device else ''}",
     )
-
-
-def _with_cloud(known: BuildMetrics) -> tuple[float | None, float | None, float | None]:
-    """Return accuracy with the cloud and without, and the share forwarded: of what ships around the network, if any."""
-    ways: Mapping[str, Any] = known.table("ways")
-    if "device" in ways:
-        both = ways.get("all") or ways.get("with cloud") or {}
-        alone = ways.get("over time") or ways["device"]
-        return both.get("accuracy"), alone.get("accuracy"), both.get("forwarded")
-    gate = known.test.get("gate") or {}
-    return gate.get("combined_accuracy"), gate.get("device_accuracy"), gate.get("forwarded")

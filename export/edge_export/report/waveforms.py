@@ -13,6 +13,7 @@ from edge_export.report.plot import Scale, drawing, line, path, scale_for, text
 _WIDE = 280.0
 _LEFT = 52.0
 _PANE = 58.0
+_GAP = 20.0
 _COLOURS = "abcdef"
 """Classes of channels' lines; from the seventh channel on they come again, dashed."""
 _PANES = 3
@@ -39,10 +40,10 @@ def window(
         seconds: length of a window.
     """
     panes = _panes(channels, len(shown["values"]))
-    height = 14 + (_PANE + 8) * len(panes) + 8
+    height = 8 + (_PANE + _GAP) * len(panes) + 6
     parts: list[Markup] = []
     for row, (unit, members) in enumerate(panes.items()):
-        top = 8 + (_PANE + 8) * row
+        top = 8 + (_PANE + _GAP) * row
         values = [value for each in beside for place in members for value in each["values"][place]]
         y = scale_for(values, top + _PANE, top)
         if y.logarithmic:

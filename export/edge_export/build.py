@@ -39,7 +39,7 @@ from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
-from edge_export.report import write_report
+from edge_export.report import conclusions, write_report
 from edge_export.selection.choice import choose_files, measure_files
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits, read_splits, with_validation
@@ -174,6 +174,7 @@ def build(
     _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
     write_evaluation(out, splits.recordings.test, splits.test, recipe.window.contract())
     say(f"build: finished in {clock.monotonic() - began:.0f} s")
+    figures |= conclusions(figures)
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures

@@ -22,7 +22,7 @@ _LONGEST = 16
 
 def _room(names: Iterable[str]) -> float:
     """Return the pixels that the longest of some names takes, bold."""
-    return min(160.0, 20 + 6.4 * max((len(name) for name in names), default=0))
+    return min(176.0, 22 + 7.2 * max((len(name) for name in names), default=0))
 
 
 def intervals(scores: Mapping[str, Interval], device: str, metric: str) -> Markup:
@@ -55,7 +55,7 @@ def latencies(candidates: Sequence[Candidate]) -> Markup:
     timed.sort(key=lambda each: (float(each.timing["ratio"]), each.name))
     bottom = _ROW * len(timed) + 8
     x = scale_for([float(each.timing["p95_us"]) for each in timed], _EDGE, WIDTH - _EDGE - 10, zero=True)
-    parts = [_grid(x, bottom, "median per window, one thread; line to the 95th percentile", micros)]
+    parts = [_grid(x, bottom, "median, and line to the 95th percentile, one thread", micros)]
     for row, each in enumerate(timed):
         y, p50, p95 = 28.0 + _ROW * row, float(each.timing["p50_us"]), float(each.timing["p95_us"])
         value = f"{micros(p50)}, {digits3(each.timing['ratio'])} × the reference"  # noqa: RUF001 - a factor

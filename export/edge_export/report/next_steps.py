@@ -24,6 +24,8 @@ def next_steps(known: BuildMetrics) -> list[Step]:
         return []
     alone = any(finding.rule == "cloud" and not finding.good for finding in verdict(known))
     signed = " ".join(name for name in (device, "" if alone else cloud) if name)
+    init = f"edge-runtime init app.toml --bundle {device} --trusted-key release.pub.pem"
+    init += " --cloud none" if alone else ""
     steps = [
         Step("Let it answer the test recordings", f"edge-runtime replay {device} test.npz --out answers.jsonl"),
         Step("Measure it on this machine", f"edge-runtime bench {device}"),
@@ -31,7 +33,7 @@ def next_steps(known: BuildMetrics) -> list[Step]:
         Step("Sign what devices will run", f"edge-export sign {signed} --key release.pem"),
         Step(
             "Make an application of your broker and topic",
-            f"edge-runtime init app.toml --bundle {device}{' --cloud none' if alone else ''}",
+            init,
         ),
         Step("Run it", "edge-runtime run app.toml"),
     ]

@@ -66,11 +66,12 @@ def _few(known: BuildMetrics) -> Iterator[Finding]:
         return
     shares = [1 - each["wrong"] / each["windows"] for each in known.table("mistakes").get("groups", ())]
     apart = f" ({percent(min(shares))} to {percent(max(shares))} by group)" if len(shares) > 1 else ""
+    of = "1 group" if groups == 1 else f"{groups} groups"
     labels = " ".join(f"--label {shlex.quote(name)}" for name in known.classes[:KEYS])
     yield Finding(
         rule="few",
         good=False,
-        says=f"Too few test groups to say how good it is: {percent(own.value)} right on {groups}{apart}.",
+        says=f"Too few test groups to say how good it is: {percent(own.value)} right on {of}{apart}.",
         then=f"Record {FEWEST - groups} or more further people, machines or rooms, and test on them:",
         command=f"edge-runtime record app.toml --out new.csv --person new {labels}",
     )

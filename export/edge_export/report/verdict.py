@@ -29,7 +29,7 @@ KEYS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule found.
+    """Finding of one rule.
 
     Attributes:
         rule: its name.

@@ -45,21 +45,29 @@ def window(
     for row, (unit, members) in enumerate(panes.items()):
         top = 8 + (_PANE + _GAP) * row
         values = [value for each in beside for place in members for value in each["values"][place]]
-        y = scale_for(values, top + _PANE, top)
-        if y.logarithmic:
-            y = Scale(low=min(values), high=max(values), begin=y.begin, end=y.end)
-        ends = (y.low, y.high)
-        parts += [line(_LEFT, y(end), _WIDE - 2, y(end), "grid") for end in ends]
-        parts += [text(_LEFT - 6, y(end), f"{end:.4g}", anchor="end", class_="tick") for end in ends]
-        parts.append(text(_LEFT - 6, top + _PANE / 2, unit, anchor="end", class_="label"))
-        for place in members:
-            line_of = shown["values"][place]
-            x = Scale(low=0, high=max(1, len(line_of) - 1), begin=_LEFT, end=_WIDE - 2)
-            parts.append(path([(x(at), y(value)) for at, value in enumerate(line_of)], f"wave {_line(place)}"))
+        parts += _pane(shown["values"], members, unit, _scale(values, top))
     parts.append(text(_LEFT, height - 8, "0", class_="tick"))
     parts.append(text(_WIDE - 2, height - 8, f"{seconds:.4g} s", anchor="end", class_="tick"))
     names = ", ".join(channel["name"] for channel in channels[: len(shown["values"])])
     return drawing(_WIDE, height, f"window of group {shown['group']}: {names}", *parts)
+
+
+def _scale(values: Sequence[float], top: float) -> Scale:
+    """Fit a linear scale to the values of a pane."""
+    y = scale_for(values, top + _PANE, top)
+    return Scale(low=min(values), high=max(values), begin=y.begin, end=y.end) if y.logarithmic else y
+
+
+def _pane(lines: Sequence[Sequence[float]], members: Sequence[int], unit: str, y: Scale) -> list[Markup]:
+    """Draw the channels of one unit between the ends of their scale."""
+    parts = [text(_LEFT - 6, (y.begin + y.end) / 2, unit, anchor="end", class_="label")]
+    for end in (y.low, y.high):
+        parts.append(line(_LEFT, y(end), _WIDE - 2, y(end), "grid"))
+        parts.append(text(_LEFT - 6, y(end), f"{end:.4g}", anchor="end", class_="tick"))
+    for place in members:
+        x = Scale(low=0, high=max(1, len(lines[place]) - 1), begin=_LEFT, end=_WIDE - 2)
+        parts.append(path([(x(at), y(value)) for at, value in enumerate(lines[place])], f"wave {_line(place)}"))
+    return parts
 
 
 def _line(place: int) -> str:

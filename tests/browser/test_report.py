@@ -1,6 +1,6 @@
 """The report of a build in a real browser, by the demo's figures and by figures with everything that a report can show.
 
-``--page-pictures FOLDER`` writes what was seen.
+``--page-pictures FOLDER`` writes what was seen, unless the folder is docs: docs/report.png is of a build with its recordings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_at_every_size_and_colour_all_can_be_read_and_nothing_scrolls_to_the_sid
     known: Callable[[], dict[str, Any]], tmp_path: Path, pictures_folder: Path | None
 ) -> None:
     pictures = None
-    if pictures_folder is not None:
+    if pictures_folder is not None and pictures_folder.name != "docs":
         pictures = pictures_folder / f"report-{known.__name__}"
         pictures.mkdir(exist_ok=True)
     page = write_report(known(), tmp_path)

@@ -1,6 +1,6 @@
 """The report of a build in a real browser, by the demo's figures and by figures with everything that a report can show.
 
-``--page-pictures FOLDER`` writes what was seen, unless the folder is docs: docs/report.png is of a build with its recordings.
+``--page-pictures FOLDER`` writes what was seen; not into docs, whose report.png is of a build with its recordings.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def channel_legend(channels: Sequence[Mapping[str, str]], drawn: int) -> Markup:
     entries = []
     for place, channel in enumerate(channels[:drawn]):
         unit = f", {channel['unit']}" if channel.get("unit", "1") != "1" else ""
-        entries.append((f"{_line(place)} line", f"{channel['name']}{unit}"))
+        entries.append((f"wave {_line(place)} line", f"{channel['name']}{unit}"))
     return legend(*entries)
 
 

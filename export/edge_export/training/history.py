@@ -14,7 +14,7 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.recipe.training_spec import Training
 
 POINTS = 16
-"""Points of a history, evenly spread: scoring 512 windows as often takes about a twentieth of a training's time."""
+"""Points of a history, evenly spread; each costs a score of the validation windows."""
 HISTORY = "history.json"
 
 

@@ -18,7 +18,7 @@ from edge_export.recipe.network_spec import Rocket
 from edge_export.recipe.recipe import load
 from edge_export.training.loop import answer, start
 from edge_export.training.ridge import fit_rocket
-from edge_export.training.teacher_student import front_end
+from edge_export.training.task import front_end
 
 from benchmarks.accuracy.answers import read_answers
 

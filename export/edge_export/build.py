@@ -29,6 +29,8 @@ from edge_export.evaluation.calibration import at_temperature
 from edge_export.evaluation.expected import Expected, measure_expected
 from edge_export.evaluation.gate import fit_gate
 from edge_export.evaluation.held_out import metrics_on_test
+from edge_export.evaluation.mistakes import mistakes
+from edge_export.evaluation.overview import overview
 from edge_export.evaluation.sensors import Cost, cost_of, triads_of
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
@@ -37,7 +39,7 @@ from edge_export.package.evaluation_file import write_evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
-from edge_export.report import write_report
+from edge_export.report import conclusions, write_report
 from edge_export.selection.choice import choose_files, measure_files
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits, read_splits, with_validation
@@ -118,6 +120,7 @@ def build(
     for line in gate.said:
         say(line)
 
+    data = overview(splits, recipe.window.contract())
     triads = triads_of(recipe.window.contract(), () if recipe.references is None else recipe.references.triads)
     cost = cost_of(functools.partial(answers, chosen.device), splits.validation, recipe.window.contract(), triads)
     if recipe.split.refit:
@@ -143,7 +146,11 @@ def build(
         "calibration": {**asdict(calibration), "cross_entropy": dict(losses)},
         "gate": gate.metrics(),
         "surround": dict(around.measured),
+        "overview": data,
         "test": tested,
+        "mistakes": mistakes(
+            answers(shipped[device], splits.test.x), splits.test, splits.recordings.test, recipe.window.contract()
+        ),
         "ways": _ways(recipe, around, gate.spec, splits, shipped[device], models),
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
         "streaming": _stream(recipe, models, splits),
@@ -167,6 +174,7 @@ def build(
     _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
     write_evaluation(out, splits.recordings.test, splits.test, recipe.window.contract())
     say(f"build: finished in {clock.monotonic() - began:.0f} s")
+    figures |= conclusions(figures)
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     write_report(orjson.loads((out / "report.json").read_bytes()), out)
     return figures

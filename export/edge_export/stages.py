@@ -34,19 +34,18 @@ from edge_export.selection.limits import compressed_size
 from edge_export.selection.timing import answers
 from edge_export.splits import Splits
 from edge_export.step_cache import Say, StepCache
-from edge_export.training.compress import prune_student, train_rounded
+from edge_export.training.compress import Rounding, prune_student, train_rounded
+from edge_export.training.history import Curve
+from edge_export.training.task import Task, front_end, score
 from edge_export.training.teacher_student import (
     SoftLabels,
     Student,
-    Task,
     Teacher,
     check_networks,
     fit_student,
     fit_teacher,
-    front_end,
     given_teacher,
     refit_teacher,
-    score,
 )
 from edge_runtime.errors import ConfigError
 
@@ -68,6 +67,7 @@ class Models:
         size: of the student.
         detector: of windows unlike those of training; None where the recipe asks for none.
         pruning: what pruning did; None where the recipe asks for none.
+        learning: histories of the first fit's networks.
     """
 
     teacher: Teacher
@@ -79,6 +79,7 @@ class Models:
     size: Mapping[str, int]
     detector: OodDetector | None
     pruning: Mapping[str, Any] | None
+    learning: tuple[Curve, ...] = ()
 
     def cloud_at(self, temperature: float) -> VariantSource:
         """Return the teacher's file at a temperature."""
@@ -90,12 +91,14 @@ class Models:
             "teacher": {
                 "tried": list(self.teacher.tried),
                 "members": len(self.teacher.members),
+                "families": [type(family).__name__ for family, _ in self.teacher.chosen],
                 "bytes": len(self.cloud.model),
                 "zlib_bytes": compressed_size(self.cloud.model),
                 "temperature": self.cloud_temperature,
             },
             "student": dict(self.size),
             "pruning": self.pruning,
+            "learning": [asdict(curve) for curve in self.learning],
             "quantisation": _quantisation(self.quantized),
             "sensitivity": _sensitivity(self.quantized),
             "left_out": dict(self.candidates.left_out),
@@ -132,7 +135,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         lambda given: score(given, splits.validation.y, recipe.metric),
         recipe.quantise,
         max_drop=recipe.limits.max_accuracy_drop,
-        learned=rounded,
+        learned=rounded.graphs if rounded else None,
     )
     floats = f"; in float: {', '.join(quantised.in_float)}" if quantised.in_float else ""
     say(f"quantised by {quantised.ranges}: {quantised.score:.4f} (float {quantised.float_score:.4f}){floats}")
@@ -148,6 +151,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         size=asdict(count(student.network, channels=len(task.contract.channels), samples=task.contract.window)),
         detector=detector,
         pruning=pruning,
+        learning=(*teacher.curves, *student.curve, *(rounded.curve if rounded else ())),
     )
 
 
@@ -171,9 +175,11 @@ def refit_models(recipe: Recipe, splits: Splits, first: Models, steps: StepCache
     teacher = refit_teacher(task, front, first.teacher, steps, say)  # rule 1
     soft_labels = SoftLabels(task, teacher)
     student = fit_student(task, own_front, teacher, soft_labels, steps)
-    learned = _rounded(task, student, soft_labels, calibration, steps) if first.quantized.ranges == LEARNED else None
+    rounded = _rounded(task, student, soft_labels, calibration, steps) if first.quantized.ranges == LEARNED else None
     fp32 = _float_graph(task, student)
-    quantised = same_integers(fp32, calibration, first.quantized, recipe.quantise, learned=learned)  # rule 2
+    quantised = same_integers(
+        fp32, calibration, first.quantized, recipe.quantise, learned=rounded.graphs if rounded else None
+    )  # rule 2
     return replace(
         first,
         teacher=teacher,
@@ -192,6 +198,7 @@ def _start(recipe: Recipe, splits: Splits) -> tuple[Task, FrontEnd, FrontEnd, Fl
         train=splits.recordings.train,
         validation=splits.validation,
         data=splits.digest,
+        windows=len(splits.train),
     )
     seen = splits.train.x[spread(len(splits.train), FRONT_END_WINDOWS)]
     calibration = splits.train.x[spread(len(splits.train), recipe.quantise.calibration_windows)]
@@ -222,14 +229,14 @@ def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
 
 def _rounded(
     task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
-) -> Mapping[str, onnx.ModelProto] | None:
-    """Train the student with its rounding, by type of activations; None where the recipe asks for none."""
+) -> Rounding | None:
+    """Train the student with its rounding; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:
         return None
     return train_rounded(
         task, student, soft_labels, recipe.training, steps, calibration=calibration, weight_bits=recipe.weight_bits
-    ).graphs
+    )
 
 
 def _quantisation(found: QuantizedStudent) -> dict[str, Any]:

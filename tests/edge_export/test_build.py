@@ -182,6 +182,31 @@ def test_the_report_shows_what_each_step_did(built: Path) -> None:
     assert sum(each["count"] for each in report["test"]["calibration"]) == report["windows"]["test"]
 
 
+def test_the_report_has_what_its_page_shows_of_data_mistakes_learning_and_verdict(built: Path) -> None:
+    report = orjson.loads((built / "report.json").read_bytes())
+    classes = report["overview"]["classes"]
+    for which in ("train", "validation", "test"):
+        assert sum(each["windows"][which] for each in classes) == report["windows"][which]
+    assert [each["groups"] for each in classes] == [6, 6, 6]
+    assert all(len(each["typical"]["values"]) == 2 and len(each["typical"]["values"][0]) == 40 for each in classes)
+    device = report["test"]["judged"][report["test"]["device"]]
+    groups = report["mistakes"]["groups"]
+    assert sum(each["wrong"] for each in groups) == round((1 - device["accuracy"]) * device["windows"])
+    assert {each["group"] for each in groups} == {"p4", "p5"}
+    names = [curve["name"] for curve in report["learning"]]
+    assert [name.split(",")[0] for name in names] == ["teacher", "teacher", "student", "the student"]
+    for curve in report["learning"]:
+        assert len(curve["points"]) == 16
+        assert 0 <= curve["points"][-1]["score"] <= 1
+    student = report["learning"][2]["points"]
+    assert student[-1]["loss"] < student[0]["loss"]
+    assert student[-1]["epoch"] == pytest.approx(150 * 16 / 256, abs=1e-3)
+    assert report["verdict"][0]["rule"] == "few"
+    assert report["next"][0]["command"] == "edge-runtime replay waves-x86_64.edge test.npz --out answers.jsonl"
+    page = (built / "report.html").read_text("utf-8")
+    assert page.index("Too few test groups") < page.index("The data</h2>")
+
+
 def test_everything_is_judged_beside_a_plain_baseline(built: Path) -> None:
     judged = orjson.loads((built / "report.json").read_bytes())["test"]["judged"]
     assert {"teacher", "random-forest", "onnx-fp32", "tflite-int8"} <= judged.keys()

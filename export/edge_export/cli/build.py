@@ -88,6 +88,9 @@ def run(options: argparse.Namespace) -> int:
         _say(line)
     gate = test["gate"]
     _say(f"  with cloud       accuracy {gate['combined_accuracy']:.4f}, {gate['forwarded']:.1%} forwarded")
+    for finding in figures["verdict"]:
+        _say(f"{'' if finding['good'] else '! '}{finding['says']}")
+    _say(f"the report: {options.out / 'report.html'}")
     return 0
 
 

@@ -7,15 +7,28 @@ same bytes. Keys that a report does not have leave their section out, so reports
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from edge_export.report.figures import BuildMetrics
+from edge_export.report.next_steps import next_steps
 from edge_export.report.page import page
+from edge_export.report.verdict import verdict
 from edge_runtime.errors import ConfigError
 
 REPORT = "report.html"
 
-__all__ = ["REPORT", "page", "write_report"]
+__all__ = ["REPORT", "conclusions", "page", "write_report"]
+
+
+def conclusions(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return verdict and next commands as ``report.json`` holds them; the page makes them again from the figures."""
+    known = BuildMetrics(figures)
+    return {
+        "verdict": [asdict(finding) for finding in verdict(known)],
+        "next": [asdict(step) for step in next_steps(known)],
+    }
 
 
 def write_report(figures: Mapping[str, Any], folder: Path) -> Path:

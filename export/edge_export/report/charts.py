@@ -11,35 +11,40 @@ from markupsafe import Markup
 
 from edge_export.report.figures import BASELINE, TEACHER, Candidate, Interval, front
 from edge_export.report.markup import digits3, joined, micros, percent, points, size, tag, thousands
-from edge_export.report.plot import Frame, Scale, box, dot, drawing, line, path, scale_for, spread, text
+from edge_export.report.plot import WIDTH, Frame, Scale, box, dot, drawing, line, path, scale_for, spread, text
 
-_WIDE = 940.0
-_HALF = 460.0
-_LONGEST = 24
+_ROW = 38.0
+"""Height of a row that has its name above its mark."""
+_EDGE = 6.0
+_LONGEST = 16
 """Letters of a class's name beside the confusion matrix."""
 
 
 def _room(names: Iterable[str]) -> float:
     """Return the pixels that the longest of some names takes, bold."""
-    return min(230.0, 20 + 7.4 * max((len(name) for name in names), default=0))
+    return min(176.0, 22 + 7.2 * max((len(name) for name in names), default=0))
 
 
 def intervals(scores: Mapping[str, Interval], device: str, metric: str) -> Markup:
     """Draw scores as dots with their 95 % intervals, one row each."""
-    left, bottom = _room(scores), 26.0 * len(scores) + 14
-    x = scale_for([end for score in scores.values() for end in (score.low, score.high)], left, _WIDE - 90, most=1.0)
-    parts = [_grid(x, bottom, metric, _tick_share(x))]
+    bottom = _ROW * len(scores) + 8
+    x = scale_for([end for score in scores.values() for end in (score.low, score.high)], _EDGE, WIDTH - _EDGE, most=1.0)
+    parts = [_grid(x, bottom, f"{metric} on test groups", _tick_share(x))]
     for row, (name, score) in enumerate(scores.items()):
-        y, bold = 20.0 + 26 * row, "strong" if name == device else ""
+        y, bold = 28.0 + _ROW * row, "strong" if name == device else ""
         kind = "device" if name == device else {TEACHER: "cloud", BASELINE: "baseline"}.get(name, "other")
         spoken = f"{name}: {percent(score.value, 2)}, 95 % interval {percent(score.low)} to {percent(score.high)}"
         parts += [
-            text(left - 8, y, name, anchor="end", class_=bold),
+            *_named(y - 16, name, percent(score.value, 2), bold),
             line(x(score.low), y, x(score.high), y, f"whisker {kind}"),
             dot(x(score.value), y, f"mark {kind}", spoken),
-            text(_WIDE - 74, y, percent(score.value, 2), class_=bold),
         ]
-    return drawing(_WIDE, bottom + 48, f"{metric} on test groups with 95 % intervals", *parts)
+    return drawing(WIDTH, bottom + 44, f"{metric} on test groups with 95 % intervals", *parts)
+
+
+def _named(y: float, name: str, value: str, class_: str = "") -> tuple[Markup, Markup]:
+    """Write a row's name at the left and its value at the right, above its mark."""
+    return text(_EDGE, y, name, class_=class_), text(WIDTH - _EDGE, y, value, anchor="end", class_=class_)
 
 
 def latencies(candidates: Sequence[Candidate]) -> Markup:
@@ -48,22 +53,20 @@ def latencies(candidates: Sequence[Candidate]) -> Markup:
     if not timed:
         return Markup("")
     timed.sort(key=lambda each: (float(each.timing["ratio"]), each.name))
-    left, bottom = _room(each.name for each in timed), 26.0 * len(timed) + 14
-    x = scale_for([float(each.timing["p95_us"]) for each in timed], left, _WIDE - 200, zero=True)
-    parts = [_grid(x, bottom, "time per window, one thread: median, and the line to the 95th percentile", micros)]
+    bottom = _ROW * len(timed) + 8
+    x = scale_for([float(each.timing["p95_us"]) for each in timed], _EDGE, WIDTH - _EDGE - 10, zero=True)
+    parts = [_grid(x, bottom, "median, and line to the 95th percentile, one thread", micros)]
     for row, each in enumerate(timed):
-        y, p50, p95 = 20.0 + 26 * row, float(each.timing["p50_us"]), float(each.timing["p95_us"])
-        ratio = f"{digits3(each.timing['ratio'])} × the reference"  # noqa: RUF001 - a factor
+        y, p50, p95 = 28.0 + _ROW * row, float(each.timing["p50_us"]), float(each.timing["p95_us"])
+        value = f"{micros(p50)}, {digits3(each.timing['ratio'])} × the reference"  # noqa: RUF001 - a factor
         spoken = f"{each.name}: median {micros(p50)}, 95th percentile {micros(p95)}"
         kind = f"bar {each.format}{'' if each.shipped else ' lost'}"
         parts += [
-            text(left - 8, y, each.name, anchor="end", class_="strong" if each.shipped else ""),
-            box(x(0), y - 7, max(1.0, x(p50) - x(0)), 14, kind, spoken),
+            *_named(y - 16, each.name, value, "strong" if each.shipped else ""),
+            box(x(0), y - 6, max(1.0, x(p50) - x(0)), 12, kind, spoken),
             line(x(p50), y, x(p95), y, "whisker faint"),
-            text(_WIDE - 192, y, micros(p50)),
-            text(_WIDE - 130, y, ratio, class_="tick"),
         ]
-    return drawing(_WIDE, bottom + 48, "time per window of each candidate", *parts)
+    return drawing(WIDTH, bottom + 44, "time per window of each candidate", *parts)
 
 
 def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
@@ -82,8 +85,8 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
     if not shown:
         return Markup("")
     height = max(250.0, 15.0 * len(shown) + 90)
-    right = _HALF - _room(each.name for _, _, each in shown)
-    x = scale_for([value for value, _, _ in shown], 56, right)
+    right = WIDTH - _room(each.name for _, _, each in shown)
+    x = scale_for([value for value, _, _ in shown], 58, right)
     y = scale_for([score.value for _, score, _ in shown], height - 48, 34, most=1.0)
     frame = Frame(x=x, y=y)
     spoken = micros if by == "latency" else size
@@ -115,7 +118,7 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
         state = "" if each.shipped else " lost"
         spot = f"{each.name}: {percent(score.value, 2)}, {spoken(value)}"
         parts.append(dot(x(value), y(score.value), f"mark {each.format}{state}", spot, square=each.format == "tflite"))
-    return drawing(_HALF, height, f"{metric} against {by}", *parts)
+    return drawing(WIDTH, height, f"{metric} against {by}", *parts)
 
 
 def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Markup:
@@ -128,7 +131,7 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
     )
     values = [float(point[key]) for point in curve for _, key, _ in lines]
     values += [float(gate[key]) for key in ("combined_accuracy", "cloud_accuracy", "device_accuracy") if key in gate]
-    x = Scale(low=0.0, high=max(*shares, 0.05), begin=56, end=_HALF - 14)
+    x = Scale(low=0.0, high=max(*shares, 0.05), begin=58, end=WIDTH - 24)
     y = scale_for(values, height - 48, 34, most=1.0)
     parts = [
         Frame(x=x, y=y).axes(
@@ -152,13 +155,13 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
         px, py = x(float(gate["forwarded"])), y(float(gate["combined_accuracy"]))
         spoken = f"the gate: {percent(gate['combined_accuracy'], 2)} with {percent(gate['forwarded'])} forwarded"
         parts += [line(px, y.begin, px, y.end, "gate"), dot(px, py, "mark ring device", spoken, radius=7)]
-    return drawing(_HALF, height, "accuracy against the share forwarded to the cloud", *parts)
+    return drawing(WIDTH, height, "accuracy against the share forwarded to the cloud", *parts)
 
 
 def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
     """Draw how often answers of each confidence are right; dots as large as the number of windows they stand for."""
     height, filled = 290.0, [each for each in bins if each["count"]]
-    x = Scale(low=0.0, high=1.0, begin=56, end=_HALF - 14)
+    x = Scale(low=0.0, high=1.0, begin=58, end=WIDTH - 24)
     y = Scale(low=0.0, high=1.0, begin=height - 48, end=34)
     parts = [
         Frame(x=x, y=y).axes(
@@ -180,32 +183,32 @@ def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
         parts.append(
             dot(x(float(each["confidence"])), y(float(each["accuracy"])), "mark device soft", spoken, radius=radius)
         )
-    return drawing(_HALF, height, "calibration: confidence against accuracy", *parts)
+    return drawing(WIDTH, height, "calibration: confidence against accuracy", *parts)
 
 
 def confusion(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Markup:
-    """Draw labels in rows, answers in columns; a cell is as dark as its share of the row."""
-    n, names = len(classes), [name[:_LONGEST] for name in classes]
-    side = max(16.0, min(64.0, (420.0 if n <= 12 else 640.0) / n))
-    longest = max(len(name) for name in classes)
-    upright = side >= 7.0 * longest + 4
-    left = 20.0 + 7.4 * min(_LONGEST, longest)
-    top = 44.0 if upright else 30.0 + 4.9 * min(_LONGEST, longest)
-    parts = []
+    """Draw labels in rows, answers in columns; a cell is as dark as its share of the row.
+
+    Columns have names where these are short, and else the numbers of the rows.
+    """
+    n = len(classes)
+    numbered = [f"{number} {_short(name)}" for number, name in enumerate(classes, 1)]
+    left = 14 + 6.6 * max(len(name) for name in numbered)
+    side = max(16.0, min(56.0, (WIDTH - left - 4) / n))
+    plain = all(6.8 * len(name) <= side - 2 for name in classes)
+    names, top = ([_short(name) for name in classes] if plain else numbered), 40.0
+    parts = [text(left, 10, "answer", class_="label"), text(left - 8, 26, "label", anchor="end", class_="label")]
     for i, row in enumerate(counts):
         y = top + side * i
         parts.append(text(left - 8, y + side / 2, names[i], anchor="end"))
         parts += [_cell(classes, i, j, row, left + side * j, y, side) for j in range(n)]
-    for j, name in enumerate(names):
-        x = left + side * (j + 0.5)
-        if upright:
-            parts.append(text(x, top - 10, name, anchor="middle"))
-        else:
-            parts.append(tag("text", name, x=x, y=top - 6, transform=f"rotate(-45 {x:.1f} {top - 6:.1f})"))
-    parts.append(text(left, 10, "answer", class_="label"))
-    parts.append(text(left - 8, top - 10 if upright else top - 8, "label", anchor="end", class_="label"))
-    room = 0.0 if upright else 5.0 * len(names[-1])
-    return drawing(left + side * n + 6 + room, top + side * n + 6, "confusion matrix", *parts)
+        heading = classes[i] if plain else str(i + 1)
+        parts.append(text(left + side * (i + 0.5), 28, heading, anchor="middle", class_="small"))
+    return drawing(max(WIDTH, left + side * n + 4), top + side * n + 6, "confusion matrix", *parts)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def _cell(classes: Sequence[str], i: int, j: int, row: Sequence[int], x: float, y: float, side: float) -> Markup:
@@ -217,7 +220,7 @@ def _cell(classes: Sequence[str], i: int, j: int, row: Sequence[int], x: float, 
     shade = f"{0.06 + 0.94 * share:.2f}" if count else "0.04"
     kind = "cell right" if i == j else "cell wrong"
     parts = [box(x + 1, y + 1, side - 2, side - 2, kind, note, opacity=shade)]
-    if count and side >= 24:
+    if count and 6.8 * len(str(count)) <= side - 3:
         on = "on" if share > 0.5 else "small"
         parts.append(text(x + side / 2, y + side / 2, str(count), anchor="middle", class_=f"{on} small"))
     return joined(parts)
@@ -243,7 +246,7 @@ def _layers(
     written: Callable[[float], str],
     *,
     least: float,
-    most: int = 30,
+    most: int = 15,
 ) -> Markup:
     """Draw a bar for each of the first layers, and the bytes of its weights.
 
@@ -255,19 +258,18 @@ def _layers(
         most: layers shown.
     """
     shown = values[:most]
-    bottom = 22.0 * len(shown) + 14
-    x = scale_for([*(value for _, value, _ in shown), least], 250, _WIDE - 90, zero=True)
+    bottom = _ROW * len(shown) + 8
+    x = scale_for([*(value for _, value, _ in shown), least], _EDGE, WIDTH - _EDGE - 10, zero=True)
     parts = [_grid(x, bottom, label, written)]
     for row, (each, value, spoken) in enumerate(shown):
-        y, name = 18.0 + 22 * row, str(each["layer"])
+        y, name = 28.0 + _ROW * row, str(each["layer"])
         begin, end = sorted((x(0), x(value)))
-        note = f"{name}: {spoken}, {size(each.get('bytes'))}"
+        name_shown = name if len(name) <= 28 else f"…{name[-27:]}"
         parts += [
-            text(242, y, name if len(name) <= 34 else f"…{name[-33:]}", anchor="end"),
-            box(begin, y - 6, max(1.0, end - begin), 12, "bar onnx", note),
-            text(_WIDE - 84, y, size(each.get("bytes")), class_="tick"),
+            *_named(y - 16, name_shown, f"{spoken}, {size(each.get('bytes'))}"),
+            box(begin, y - 5, max(1.0, end - begin), 10, "bar onnx", f"{name}: {spoken}, {size(each.get('bytes'))}"),
         ]
-    return drawing(_WIDE, bottom + 48, "sensitivity of each layer", *parts)
+    return drawing(WIDTH, bottom + 44, "sensitivity of each layer", *parts)
 
 
 def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
@@ -285,7 +287,7 @@ def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
     if len(places) < 2:
         return Markup("")
     height = 290.0
-    x = scale_for([float(count) for count, _, _ in places], 56, _HALF - 14)
+    x = scale_for([float(count) for count, _, _ in places], 58, WIDTH - 24)
     y = scale_for(
         [score for _, after, before in places for score in (after, before) if score is not None],
         height - 48,
@@ -305,7 +307,7 @@ def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
                 dot(x(count), y(before), "mark lost device", f"step {step}, cut: {percent(before, 2)}", radius=3.5),
             ]
         parts.append(dot(x(count), y(after), "mark device", f"step {step}, tuned: {percent(after, 2)}", radius=4))
-    return drawing(_HALF, height, "accuracy while pruning", *parts)
+    return drawing(WIDTH, height, "accuracy while pruning", *parts)
 
 
 def legend(*entries: tuple[str, str]) -> Markup:
@@ -322,10 +324,10 @@ def legend(*entries: tuple[str, str]) -> Markup:
 def _grid(x: Scale, bottom: float, label: str, written: Callable[[float], str]) -> Markup:
     """Draw the grid of a chart whose rows are named, not measured."""
     parts = [text((x.begin + x.end) / 2, bottom + 34, label, anchor="middle", class_="label")]
-    for value in x.ticks(7):
+    for value in x.ticks(4):
         parts += [
             line(x(value), bottom, x(value), 6, "grid"),
-            text(x(value), bottom + 14, written(value), anchor="middle", class_="tick"),
+            text(min(max(x(value), 22), WIDTH - 22), bottom + 14, written(value), anchor="middle", class_="tick"),
         ]
     return joined(parts)
 

@@ -12,6 +12,7 @@ from edge_runtime.errors import ConfigError
 
 TEACHER = "teacher"
 BASELINE = "random-forest"
+REFERENCE = "onnx-fp32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +33,14 @@ class Peer:
         accuracy: on test groups; None: as its source says.
         value: the accuracy's middle.
         size: bytes; None where unknown.
+        p50_us: median time per window; None where it was not timed.
     """
 
     name: str
     accuracy: Interval | None
     value: float
     size: int | None = None
+    p50_us: float | None = None
 
     def __str__(self) -> str:
         """Write it: ``the cloud's model, 94.0 % (92.0 % to 95.5 %), 4.66 MB``."""
@@ -127,6 +130,11 @@ class BuildMetrics:
         return self.table("test")
 
     @property
+    def channels(self) -> list[Mapping[str, str]]:
+        """Name and unit of each channel; empty where they are not known."""
+        return list(self.table("overview").get("channels", ()))
+
+    @property
     def test_groups(self) -> int:
         """Number of test groups."""
         return len(self.table("groups").get("test", ()))
@@ -152,6 +160,18 @@ class BuildMetrics:
             for name, row in rows.items()
             if all(isinstance(value, int | float) and math.isfinite(value) for value in row)
         }
+
+    def own_accuracy(self) -> Interval | None:
+        """Return the accuracy of the device's file on test groups."""
+        return self.scores("test", "accuracy").get(self.device)
+
+    def bundle_names(self) -> tuple[str, str]:
+        """Return the files of the device's and the cloud's bundle; empty where they are not known."""
+        names = sorted(name for name in self.table("bundles") if not name.endswith("-streaming.edge"))
+        cloud = next((name for name in names if name.endswith("-teacher.edge")), "")
+        own = [name for name in names if name != cloud]
+        here = [name for name in own if name.endswith(("-x86_64.edge", "-any.edge"))]
+        return next(iter([*here, *own]), ""), cloud
 
     def ranked(self) -> dict[str, Interval]:
         """Return scores on test groups: the device's file, those it is held against, then the others, best first."""
@@ -190,17 +210,36 @@ class BuildMetrics:
             )
         return found
 
+    def beside_peers(self) -> list[Peer]:
+        """Return the device's file, the same in float, the fixed peer and the cloud's model, as far as measured."""
+        scores, times = self.scores("test", "accuracy"), self.table("against_teacher")
+        sizes = {each.name: each.size for each in self.candidates()}
+        own = [
+            Peer(
+                name=said,
+                accuracy=scores[name],
+                value=scores[name].value,
+                size=sizes.get(name),
+                p50_us=times.get(name, {}).get("p50_us"),
+            )
+            for name, said in {REFERENCE: f"{REFERENCE}: the same in float", self.device: self.device}.items()
+            if name in scores
+        ]
+        return [*own[::-1], *self.peers()]
+
     def peers(self) -> list[Peer]:
         """Return what the device's file is to be seen beside on test groups: the fixed peer, and the cloud's model."""
         scores, sizes = self.scores("test", "accuracy"), self.test.get("peers", {})
-        cloud = self.table("teacher").get("bytes")
+        cloud, time = self.table("teacher"), self.table("against_teacher").get(TEACHER, {}).get("p50_us")
+        families = set(cloud.get("families", ()))
+        said = "the cloud's model (MiniRocket)" if families == {"Rocket"} else "the cloud's model"
         known = (
-            (BASELINE, "a random forest on simple features", sizes.get(BASELINE, {}).get("bytes")),
-            (TEACHER, "the cloud's model", cloud),
+            (BASELINE, "a random forest on simple features", sizes.get(BASELINE, {}).get("bytes"), None),
+            (TEACHER, said, cloud.get("bytes"), time),
         )
         return [
-            Peer(name=said, accuracy=scores[name], value=scores[name].value, size=weight)
-            for name, said, weight in known
+            Peer(name=said, accuracy=scores[name], value=scores[name].value, size=weight, p50_us=p50_us)
+            for name, said, weight, p50_us in known
             if name in scores
         ]
 
@@ -213,7 +252,7 @@ class BuildMetrics:
 
     def headline(self) -> str:
         """Return accuracy at bytes and microseconds, in a sentence; empty where it is not known."""
-        own = self.scores("test", "accuracy").get(self.device)
+        own = self.own_accuracy()
         if own is None:
             return ""
         file = next((each for each in self.candidates() if each.name == self.device), None)
@@ -222,21 +261,44 @@ class BuildMetrics:
         at = f" at {' and '.join(costs)}" if costs else ""
         return f"{percent(own.value)} right ({percent(own.low)} to {percent(own.high)}){at}"
 
-    def gains(self) -> list[str]:
-        """Return a sentence for each shipped file: its accuracy, and how much smaller and faster than the cloud's."""
+    def confused(self, most: int = 5) -> list[Mapping[str, Any]]:
+        """Return the pairs of label and answer that are confused most; of earlier reports without their groups.
+
+        Args:
+            most: pairs.
+        """
+        found = self.table("mistakes").get("pairs")
+        if found is None:
+            counts, names = self.test.get("confusion") or [], self.classes
+            found = [
+                {"label": names[i], "answer": names[j], "count": count, "of": sum(row), "by_group": {}}
+                for i, row in enumerate(counts)
+                for j, count in enumerate(row)
+                if count and i != j
+            ]
+        return sorted(found, key=lambda pair: -pair["count"])[:most]
+
+    def with_cloud(self) -> tuple[float | None, float | None, float | None]:
+        """Return accuracy with the cloud and without, and the share forwarded, by what ships around the network."""
+        ways = self.table("ways")
+        if "device" in ways:
+            both = ways.get("all") or ways.get("with cloud") or {}
+            alone = ways.get("over time") or ways["device"]
+            return both.get("accuracy"), alone.get("accuracy"), both.get("forwarded")
+        gate = self.test.get("gate") or {}
+        return gate.get("combined_accuracy"), gate.get("device_accuracy"), gate.get("forwarded")
+
+    def gain(self) -> str:
+        """Return how much smaller and faster than the cloud's model the device's file is; empty where not known."""
         large, times = self.table("teacher").get("bytes"), self.table("against_teacher")
-        scores = self.scores("test", "accuracy")
-        sentences = []
-        for each in self.candidates():
-            ratios = []
-            if large and each.size and (each.shipped or each.name == self.device):
-                ratios.append(f"{digits3(large / each.size)} times smaller")
-            if faster := times.get(each.name, {}).get("times_faster"):
-                ratios.append(f"{digits3(faster)} times faster on one thread")
-            if ratios:
-                right = f"{percent(scores[each.name].value)} right, " if each.name in scores else ""
-                sentences.append(f"{each.name} is {right}{' and '.join(ratios)}")
-        return sentences
+        file = next((each for each in self.candidates() if each.name == self.device), None)
+        own, ratios = self.own_accuracy(), []
+        if large and file and file.size:
+            ratios.append(f"{digits3(large / file.size)} times smaller")
+        if faster := times.get(self.device, {}).get("times_faster"):
+            ratios.append(f"{digits3(faster)} times faster on one thread")
+        right = f"{percent(own.value)} right, " if own else ""
+        return f"{self.device} is {right}{' and '.join(ratios)}" if ratios else ""
 
 
 def front(places: Sequence[tuple[float, float]]) -> list[int]:

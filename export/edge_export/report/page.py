@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from edge_export.report import charts
+from edge_export.report import charts, learning, waveforms
 from edge_export.report.figures import BuildMetrics
-from edge_export.report.markup import NONE, digits3, micros, percent, points, size, thousands
+from edge_export.report.markup import NONE, digits3, joined, micros, percent, points, size, tag, thousands
+from edge_export.report.next_steps import next_steps
+from edge_export.report.verdict import verdict
 
 
 def page(figures: Mapping[str, Any]) -> str:
@@ -22,7 +25,20 @@ def page(figures: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: these are no figures of a build.
     """
-    text: str = _templates().get_template("page.html").render(known=BuildMetrics(figures), charts=charts, NONE=NONE)
+    known = BuildMetrics(figures)
+    text: str = (
+        _templates()
+        .get_template("page.html")
+        .render(
+            known=known,
+            findings=verdict(known),
+            steps=next_steps(known),
+            charts=charts,
+            learning=learning,
+            waveforms=waveforms,
+            NONE=NONE,
+        )
+    )
     return text
 
 
@@ -37,7 +53,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    filters = (by_class, calibration_error, digits3, fact, micros, percent, points, size, thousands)
+    filters = (by_class, calibration_error, digits3, fact, micros, percent, points, size, thousands, typed, whose)
     found.filters |= {each.__name__: each for each in filters}
     return found
 
@@ -79,6 +95,21 @@ def by_class(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Iterato
             "taken_for": classes[mistaken],
             "times": counts[i][mistaken],
         }
+
+
+def typed(command: str) -> Markup:
+    """Write a command whose lines break between words alone, so that none is read as two."""
+    return tag("code", joined(tag("span", word) + " " for word in command.split(" ")))
+
+
+def whose(pair: Mapping[str, Any]) -> str:
+    """Say which group a confused pair comes from most, ``, 33 of them from group 4``; empty where it is not known."""
+    by_group: Mapping[str, int] = pair["by_group"]
+    if not by_group:
+        return ""
+    group = max(by_group, key=lambda name: by_group[name])
+    many = "all" if by_group[group] == pair["count"] else str(by_group[group])
+    return f", {many} of them from group {group}"
 
 
 def calibration_error(bins: Sequence[Mapping[str, Any]]) -> float:

@@ -1,7 +1,7 @@
 """A pair of axes as SVG: scales with round ticks, and the marks that stand in them.
 
 Colours and fonts are classes of ``templates/style.css``, so a drawing follows the reader's light or dark setting;
-lengths are in pixels of the drawing, which shrinks with the page.
+lengths are in pixels of the drawing, which is as wide as a telephone and grows a little with its column.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from markupsafe import Markup
 
 from edge_export.report.markup import joined, tag
 
+WIDTH = 344.0
+"""Width of a drawing that a telephone shows as it is: 390 pixels less the margins of the page, and some to spare."""
 GAP = 15.0
 """Least distance of two labels below each other."""
 
@@ -123,16 +125,13 @@ def box(
 
 
 def drawing(width: float, height: float, title: str, *parts: Markup) -> Markup:
-    """Wrap parts in an SVG that is read out as its title; on a narrow screen it is scrolled within its frame."""
-    drawn = tag(
-        "svg",
-        tag("title", title),
-        joined(parts),
-        viewBox=f"0 0 {width:.0f} {height:.0f}",
-        role="img",
-        style=f"width:{width:.0f}px",
-    )
-    return tag("div", drawn, class_="wide")
+    """Wrap parts in an SVG that is read out as its title; one wider than a telephone scrolls within its frame."""
+    inside = tag("title", title), joined(parts)
+    frame = {"viewBox": f"0 0 {width:.0f} {height:.0f}", "role": "img"}
+    if width <= WIDTH:
+        return tag("svg", *inside, **frame, class_="plot")
+    drawn = tag("svg", *inside, **frame, style=f"width:{width:.0f}px")
+    return tag("div", drawn, class_="wide", tabindex="0", role="region", aria_label=title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ from edge_export.recipe.training_spec import Training
 from edge_export.step_cache import StepCache
 from edge_export.training.checkpoint import load_pruned, save_weights
 from edge_export.training.distill import distil
+from edge_export.training.history import Curve, load_curve
 from edge_export.training.loop import start
-from edge_export.training.teacher_student import SoftLabels, Student, Task, score_of
+from edge_export.training.task import Task, score_of
+from edge_export.training.teacher_student import SoftLabels, Student
 
 EVIDENCE = 512
 """Windows of the pool that say which channels matter."""
@@ -37,10 +39,12 @@ class Rounding:
     Attributes:
         graphs: integer ONNX graph by the type of its activations, at temperature 1.
         step: name of the step that made them.
+        curve: its history.
     """
 
     graphs: Mapping[str, onnx.ModelProto]
     step: str
+    curve: tuple[Curve, ...] = ()
 
 
 def prune_student(
@@ -80,7 +84,7 @@ def prune_student(
     history: dict[str, Any] = orjson.loads((folder / "history.json").read_bytes())
     start(task.recipe.seed)
     smaller = load_pruned(student.blank(), folder / "weights.npz")
-    return Student(network=smaller, step=folder.name, blank=student.blank), history
+    return replace(student, network=smaller, step=folder.name), history
 
 
 def _history(pruned: Pruned) -> dict[str, Any]:
@@ -125,7 +129,10 @@ def train_rounded(
     def make(folder: Path) -> None:
         start(task.recipe.seed)
         network: nn.Module = fake_quantized(student.network, calibration, schemes["uint8"])
-        distil(network, soft_labels.pool, soft_labels.distillation, recipe, seed=task.recipe.seed + 2)
+        pool = soft_labels.pool
+        history = task.history(recipe, task.validation.x, epoch=len(pool.y))
+        distil(network, pool, soft_labels.distillation, recipe, seed=task.recipe.seed + 2, history=history)
+        history.save(folder)
         learned = harvest(network)
         channels, samples = len(task.contract.channels), task.contract.window
         fp32 = to_onnx(Calibrated([learned.network]), channels=channels, samples=samples)
@@ -140,4 +147,5 @@ def train_rounded(
     }
     folder = steps.run("round", inputs, make)
     graphs = {kind: onnx.load(str(folder / f"{kind}.onnx")) for kind in schemes}
-    return Rounding(graphs=graphs, step=folder.name)
+    curve = load_curve(folder, "the student, trained on with its rounding")
+    return Rounding(graphs=graphs, step=folder.name, curve=curve)

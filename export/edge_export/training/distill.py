@@ -21,6 +21,7 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import UNLABELLED, Float32, Int64
 from edge_export.recipe.training_spec import Training
+from edge_export.training.history import History
 from edge_export.training.loop import Batch, fit
 from edge_export.training.teachers import Teacher, TorchTeacher
 from edge_runtime.errors import ConfigError
@@ -126,6 +127,7 @@ def distil(
     training: Training,
     *,
     seed: int,
+    history: History | None = None,
 ) -> nn.Module:
     """Train the student on a pool, in place.
 
@@ -135,6 +137,7 @@ def distil(
         distillation: how to weigh the two answers.
         training: how long and how fast.
         seed: of the order of windows.
+        history: takes the loss of every batch.
 
     Returns:
         The student, ready to answer.
@@ -143,7 +146,8 @@ def distil(
         ConfigError: hints are weighed and the pool has none, or the student cannot give features.
     """
     learner = _learner(student, pool, distillation)
-    fit(learner, _draw(pool, seed), _loss(pool, distillation), training, what="training the student")
+    loss = _loss(pool, distillation)
+    fit(learner, _draw(pool, seed), loss, training, what="training the student", history=history)
     return student.eval()
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import Float32
 from edge_export.recipe.training_spec import Training
+from edge_export.training.history import History
 from edge_runtime.errors import ConfigError
 from edge_runtime.system.progress import Progress
 
@@ -37,6 +38,7 @@ def fit(
     training: Training,
     *,
     what: str = "training",
+    history: History | None = None,
 ) -> nn.Module:
     """Train a network in place.
 
@@ -46,6 +48,7 @@ def fit(
         loss: of the network's answer and the batch's other arrays.
         training: length and rate.
         what: is trained, for the line of progress.
+        history: takes the loss of every batch.
 
     Returns:
         The network, ready to answer (batch statistics frozen, dropout off).
@@ -60,32 +63,37 @@ def fit(
     )
     network.train()
     with Progress(what, training.steps) as progress:
-        for _ in range(training.steps):
+        for step in range(1, training.steps + 1):
             x, *targets = (torch.from_numpy(array) for array in draw(training.batch))
             optimizer.zero_grad()
             value = loss(network(x), *targets)
             value.backward()
             optimizer.step()
             schedule.step()
+            if history is not None:
+                history.add(step, value.detach(), network)
             progress.advance()
     if not torch.isfinite(value):
         raise ConfigError(f"training ran away: its last loss is {value.item()}; lower the learning rate")
     return network.eval()
 
 
-def fit_labels(network: nn.Module, sampler: Sampler, training: Training) -> nn.Module:
+def fit_labels(
+    network: nn.Module, sampler: Sampler, training: Training, *, history: History | None = None
+) -> nn.Module:
     """Train on a sampler's windows and their labels (cross-entropy).
 
     Args:
         network: answers with logits.
         sampler: draws labelled windows.
         training: length and rate.
+        history: takes the loss of every batch.
     """
 
     def loss(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits, y, label_smoothing=training.label_smoothing)
 
-    return fit(network, sampler.draw, loss, training, what="training a teacher")
+    return fit(network, sampler.draw, loss, training, what="training a teacher", history=history)
 
 
 def answer(network: nn.Module, x: Float32, *, batch: int = 256) -> Float32:

@@ -9,76 +9,31 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import onnx
 import orjson
 from google.protobuf.message import DecodeError
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.augment.corruptions import CorruptedSampler, Corruption
-from edge_export.augment.sampler import Sampler
-from edge_export.augment.sampling import PlaceSampler, Variation
-from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
-from edge_export.features.modules import build_front_end
-from edge_export.metrics import evaluate
+from edge_export.data.dataset import spread
 from edge_export.networks import Calibrated, Classifier, build_network
 from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
-from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
+from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.network_spec import Family, Rocket
-from edge_export.recipe.recipe import Recipe
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
-from edge_export.training.loop import answer, fit_labels, start
+from edge_export.training.history import Curve, load_curve
+from edge_export.training.loop import fit_labels, start
 from edge_export.training.ridge import fit_rocket
+from edge_export.training.task import Task, score_of
 from edge_export.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.training.teachers import Teacher as Answering
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import InputContract
 from edge_runtime.tuning.timing.machine import available_cores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """The recipe, and the windows that the networks learn from.
-
-    Attributes:
-        recipe: how.
-        contract: what a window is.
-        train: recordings to learn from.
-        validation: windows that choose.
-        data: digest of all recordings and their reading.
-    """
-
-    recipe: Recipe
-    contract: InputContract
-    train: Dataset
-    validation: Windows
-    data: str
-
-    @property
-    def classes(self) -> int:
-        """Number of labels."""
-        return len(self.recipe.classes)
-
-    def sampler(self, seed: int) -> Sampler:
-        """Draws training windows with their history."""
-        recipe = self.recipe
-        places = PlaceSampler(
-            self.train,
-            self.contract,
-            rule=recipe.window.label,
-            variation=variation(recipe),
-            balance=recipe.balance,
-            seed=seed,
-        )
-        applied = corruption(recipe)
-        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +47,7 @@ class Teacher:
         members: its networks, where it was trained here.
         chosen: family and seed of each of them.
         tried: validation score by candidate, in the recipe's order.
+        curves: histories of all networks that were trained for it.
     """
 
     answers: Answering
@@ -100,6 +56,7 @@ class Teacher:
     members: tuple[nn.Module, ...] = ()
     chosen: tuple[tuple[Family, int], ...] = ()
     tried: tuple[float, ...] = ()
+    curves: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +67,21 @@ class Student:
         network: answers (batch, channels, samples) with logits.
         step: name of the step that made it.
         blank: builds the same network untrained.
+        curve: its history.
     """
 
     network: nn.Module
     step: str
     blank: Callable[[], nn.Module]
+    curve: tuple[Curve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A network of a teacher, trained, and its history."""
+
+    network: nn.Module
+    curve: tuple[Curve, ...]
 
 
 class SoftLabels:
@@ -163,57 +130,6 @@ class SoftLabels:
         return featured
 
 
-def variation(recipe: Recipe) -> Variation:
-    """Convert the recipe's augmentation to channels by their place."""
-    names = [channel.name for channel in recipe.window.channels]
-    augmentation = recipe.augmentation
-    noise = augmentation.noise if len(augmentation.noise) != 1 else augmentation.noise * len(names)
-    return Variation(
-        triads=tuple(tuple(names.index(name) for name in triad) for triad in augmentation.triads),
-        rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
-        rates=tuple(names.index(name) for name in augmentation.rates),
-        mirror=augmentation.mirror,
-        speed=augmentation.speed,
-        tempo=augmentation.tempo,
-        gain=augmentation.gain,
-        noise=noise,
-        shift=augmentation.shift,
-        channel_dropout=augmentation.channel_dropout,
-    )
-
-
-def corruption(recipe: Recipe) -> Corruption:
-    """Convert the part of the recipe's augmentation that corrupts any window, whatever was recorded."""
-    augmentation = recipe.augmentation
-    least_and_greatest = augmentation.noise_db
-    return Corruption(
-        noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
-        equaliser_db=augmentation.equaliser_db,
-        time_masks=augmentation.time_masks,
-        time_mask=augmentation.time_mask,
-        band_masks=augmentation.band_masks,
-        band_mask=augmentation.band_mask,
-    )
-
-
-def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "student"] = "teacher") -> FrontEnd:
-    """Chain the recipe's stages with offset and scale fitted to training windows.
-
-    Args:
-        recipe: names the stages.
-        windows: (n, n_channels, samples) of training groups.
-        whose: a student may have stages of its own; where the recipe names none, both have the same.
-    """
-    own = recipe.student.front_end if whose == "student" else ()
-    stages: tuple[FrontEnd, ...] = tuple(own or recipe.front_end)
-    if recipe.standardise != "none":
-        below = Chain(stages=stages) if stages else Raw()
-        network, _ = build_front_end(below, channels=windows.shape[1], samples=windows.shape[2])
-        features = answer(network.eval(), windows)
-        stages = (*stages, fit_standardise(features, together=recipe.standardise == "together"))
-    return Chain(stages=stages) if stages else Raw()
-
-
 def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
     """Build every network once, before an hour is spent on the first of them.
 
@@ -240,7 +156,8 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     recipe = task.recipe
     families = recipe.teacher.candidates
     choices: list[Sequence[tuple[Family, int]]] = [[(family, recipe.seed)] for family in families]
-    networks = _train_members(task, front, [choice[0] for choice in choices], steps, say)
+    found = list(_train_members(task, front, [choice[0] for choice in choices], steps, say))
+    networks = [each.network for each in found]
     tried = [score_of(network, task.validation.contexts, task) for network in networks]
     for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
         say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
@@ -248,16 +165,21 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     ensembles: list[Sequence[nn.Module]] = [[network] for network in networks]
     if recipe.teacher.members > 1:
         wanted = [(families[chosen], recipe.seed + number) for number in range(recipe.teacher.members)]
-        members = _train_members(task, front, wanted, steps, say)
+        ensemble = _train_members(task, front, wanted, steps, say)
+        found += ensemble
+        members = [each.network for each in ensemble]
         for number in range(2, len(members) + 1):
             choices.append(wanted[:number])
             ensembles.append(members[:number])
             tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
             say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
     taken = smallest_within(tried, recipe.teacher.within)
-    return _trained_teacher(
+    made = _trained_teacher(
         task, ensembles[taken], step=f"teacher {taken}", chosen=tuple(choices[taken]), tried=tuple(tried)
     )
+    # The first member of an ensemble is the candidate that it was chosen by.
+    curves = {curve.name: curve for each in found for curve in each.curve}
+    return replace(made, curves=tuple(curves.values()))
 
 
 def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache, say: Say) -> Teacher:
@@ -265,7 +187,8 @@ def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache,
     if not first.chosen:
         return first
     members = _train_members(task, front, first.chosen, steps, say)
-    return _trained_teacher(task, members, step=first.step, chosen=first.chosen, tried=first.tried)
+    networks = [member.network for member in members]
+    return _trained_teacher(task, networks, step=first.step, chosen=first.chosen, tried=first.tried)
 
 
 def _trained_teacher(
@@ -327,20 +250,9 @@ def smallest_within(scores: Sequence[float], within: float) -> int:
     return next(place for place, score in enumerate(scores) if score >= max(scores) - within)
 
 
-def score_of(network: nn.Module, x: Float32, task: Task) -> float:
-    """Score a network on validation windows, given as it takes them (alone, or with their history)."""
-    return score(answer(network, x), task.validation.y, task.recipe.metric)
-
-
-def score(probabilities: Float32, y: Int64, metric: str) -> float:
-    """Accuracy or macro F1."""
-    (judged,) = evaluate({"it": probabilities}, y, reference="it", resamples=1)
-    return judged.accuracy if metric == "accuracy" else judged.macro_f1
-
-
 def _train_members(
     task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: StepCache, say: Say
-) -> tuple[nn.Module, ...]:
+) -> tuple[_Member, ...]:
     """Train networks of these families and seeds, each in a process of its own where there are cores for it.
 
     One thread trains one network: with more, sums would be added up in another order, and the weights differ.
@@ -368,7 +280,7 @@ def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]
     return lines
 
 
-def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: StepCache) -> nn.Module:
+def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: StepCache) -> _Member:
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
@@ -382,12 +294,15 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
             trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
         else:
             assert recipe.teacher.training is not None, "the recipe was checked"
-            trained = fit_labels(network(), sampler, recipe.teacher.training)
+            history = task.history(recipe.teacher.training, task.validation.contexts, epoch=task.windows)
+            trained = fit_labels(network(), sampler, recipe.teacher.training, history=history)
+            history.save(folder)
         save_weights(trained, folder / "weights.npz")
 
     folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)
     start(seed)
-    return load_weights(network(), folder / "weights.npz")
+    curve = load_curve(folder, f"teacher, {type(family).__name__} width {family.width:g}, seed {seed}")
+    return _Member(load_weights(network(), folder / "weights.npz"), curve)
 
 
 def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> dict[str, object]:
@@ -409,7 +324,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: Soft
     def make(folder: Path) -> None:
         pool = soft_labels.pool
         start(recipe.seed)
-        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed)
+        history = task.history(student.training, task.validation.x, epoch=len(pool.y))
+        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed, history=history)
+        history.save(folder)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {
@@ -420,7 +337,9 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: Soft
     }
     folder = steps.run("student", inputs, make)
     start(recipe.seed)
-    return Student(network=load_weights(network(), folder / "weights.npz"), step=folder.name, blank=network)
+    trained = load_weights(network(), folder / "weights.npz")
+    curve = load_curve(folder, f"student, {type(student.network).__name__}")
+    return Student(network=trained, step=folder.name, blank=network, curve=curve)
 
 
 def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:

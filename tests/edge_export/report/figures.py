@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 CANDIDATES = ("onnx-fp32", "onnx-int8-u8s8", "tflite-int8")
@@ -131,8 +132,56 @@ def full() -> dict[str, Any]:
             "teacher": {"p50_us": 1500.0, "times_faster": 1.0},
             "onnx-int8-u8s8": {"p50_us": 25.0, "times_faster": 60.0},
         },
-        "bundles": {"waves-x86_64.edge": {"bytes": 61_000, "zlib_bytes": 40_000}},
+        "bundles": {
+            "waves-aarch64.edge": {"bytes": 60_000, "zlib_bytes": 40_000},
+            "waves-teacher.edge": {"bytes": 4_700_000, "zlib_bytes": 4_300_000},
+            "waves-x86_64.edge": {"bytes": 61_000, "zlib_bytes": 40_000},
+            "waves-x86_64-streaming.edge": {"bytes": 62_000, "zlib_bytes": 40_000},
+        },
+        "overview": {
+            "channels": [{"name": "ax", "unit": "g"}, {"name": "wx", "unit": "rad/s"}, {"name": "level", "unit": "1"}],
+            "window_s": 2.0,
+            "classes": [
+                {
+                    "name": name,
+                    "windows": {"train": 300, "validation": 130, "test": 400 + place},
+                    "groups": 6,
+                    "typical": cut("p0", 1.0 + place) if name != "flat" else None,
+                }
+                for place, name in enumerate(("slow", "fast", "flat"))
+            ],
+        },
+        "mistakes": {
+            "pairs": [
+                {"label": "fast", "answer": "slow", "count": 37, "of": 500, "by_group": {"p4": 33, "p5": 4}},
+                {"label": "slow", "answer": "fast", "count": 20, "of": 500, "by_group": {"p5": 20}},
+            ],
+            "groups": [
+                {
+                    "group": "p4",
+                    "windows": 700,
+                    "wrong": 36,
+                    "shown": [{"label": "fast", "answer": "slow", "confidence": 0.91, **cut("p4", 3.0)}],
+                },
+                {"group": "p5", "windows": 700, "wrong": 24, "shown": []},
+            ],
+        },
+        "learning": [
+            {
+                "name": "student, SeparableCnn1d",
+                "points": [
+                    {"step": 100 * n, "epoch": 1.5 * n, "loss": 2.0 / n, "score": score}
+                    for n, score in enumerate((0.5, 0.8, 0.93, 0.9), 1)
+                ],
+            }
+        ],
     }
+
+
+def cut(group: str, height: float) -> dict[str, Any]:
+    """A window of three channels as the report keeps it."""
+    values = [[height * math.sin(place / (3 + channel)) for place in range(40)] for channel in range(3)]
+    return {"group": group, "recording": f"{group}.csv", "start_s": 12.5, "values": values}
 
 
 def prune_step(parameters: int, before: float, score: float, *, kept: bool = True) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,55 +18,30 @@ from edge_export.report import page, write_report
 
 from edge_runtime.errors import ConfigError
 from tests.edge_export.report import figures
-
-
-class Reader(HTMLParser):
-    """Text, headings and tags of a page; refuses one whose elements do not close in their order."""
-
-    VOID = frozenset({"meta"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.headings: list[str] = []
-        self.said: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h2", "h3"):
-            self.headings.append(data)
-        if "style" not in self.open:
-            self.said.append(data)
-
-    @property
-    def text(self) -> str:
-        """What is read: lines run on, as in a browser."""
-        return re.sub(r"[ \n]+", " ", " ".join(self.said)).replace("\u202f", " ")
+from tests.edge_export.report.reader import Reader
 
 
 def test_every_section_has_its_figures() -> None:
     seen = Reader(page(figures.full()))
     assert seen.headings == [
+        "The data",
+        "slow",
+        "fast",
+        "Who and what is confused",
+        "Confusion matrix",
+        "Calibration curve",
+        "Wrong windows by group",
+        "Group p4: 36 of 700 wrong",
+        "Learning curves",
+        "student, SeparableCnn1d",
+        "Size and speed beside fixed peers",
+        "What to type next",
         "How often it is right",
         "What was tried, what ships, what lost",
         "Pareto front: accuracy against latency",
         "Pareto front: accuracy against bytes",
         "Time per window",
         "What the cloud adds",
-        "Where it errs",
-        "Confusion matrix",
-        "Calibration curve",
         "Integers",
         "Sensitivity of each layer",
         "Pruning",
@@ -76,10 +50,20 @@ def test_every_section_has_its_figures() -> None:
         "The cloud's model",
         "The device's network",
         "Bundles",
-        "Data",
+        "Where the data comes from",
         "Made with",
     ]
     for said in (
+        "Too few test groups to say how good it is: 89.7 % right on 2 groups (94.9 % to 96.6 % by group).",
+        "fast taken for slow : 37 of 500, 33 of them from group p4",
+        "slow taken for fast : 20 of 500, all of them from group p5",
+        "fast , answered slow , 91 % sure",
+        "p4.csv, from 12.5 s",
+        "group p5, 24 of 700 wrong.",
+        "Best after 4.50 epochs, 93.0 %: fewer steps, or more augmentation, may do better.",
+        "0.500 at the end",  # loss of training
+        "onnx-fp32: the same in float 90.0 % 20.0 kB –",  # noqa: RUF001 - a dash: it was not timed in those turns
+        "edge-runtime replay waves-x86_64.edge test.npz --out answers.jsonl",
         "89.7 %",  # accuracy on the device
         "87.7 % to 91.2 %",  # its interval
         "17.0 kB",  # bytes on disk
@@ -217,9 +201,14 @@ def test_what_stands_in_the_data_cannot_become_markup() -> None:
 def test_nothing_runs_and_nothing_is_fetched() -> None:
     text = page(figures.full())
     seen = Reader(text)
-    assert {tag for tag, _ in seen.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "form", "a"})
+    assert {tag for tag, _ in seen.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "form"})
+    places = {found.get("id") for _, found in seen.tags}
+    links = [str(found["href"]) for tag, found in seen.tags if tag == "a"]
+    assert links
+    assert all(link[0] == "#" and link[1:] in places for link in links), "to places of this page alone"
     attributes = {name for _, found in seen.tags for name in found}
-    assert attributes.isdisjoint({"src", "href", "srcset", "action"})
+    assert {tag for tag, found in seen.tags if "href" in found} == {"a"}
+    assert attributes.isdisjoint({"src", "srcset", "action"})
     assert not any(name.startswith("on") for name in attributes)
     assert "url(" not in text
     assert "@import" not in text
@@ -342,21 +331,27 @@ def test_what_surrounds_the_network_is_shown_part_by_part() -> None:
         said.split()
     )
     assert "<b>it</b>" in said, "escaped"
-    shown = said[said.index("over the device") : said.index("Where it errs")]
+    shown = said[said.index("over the device") : said.index("How the ranges")]
     assert shown.index("over time") < shown.index("all")
     assert shown.count("+3.00 (+1.00 to +5.00)") == 2
     del known["ways"]["over time"]
     assert "They do not ship." in " ".join(Reader(page(known)).text.split())
 
 
-def test_on_a_narrow_screen_drawings_and_tables_keep_their_size_within_a_frame_that_scrolls() -> None:
-    """Scaled to 390 pixels their text would be 5 pixels high; beside the page nobody would see it."""
-    text = page(figures.full())
-    drawings = re.findall(r'(<[^<]*>)<svg viewBox="0 0 (\d+) \d+" role="img" style="([^"]*)"', text)
-    assert len(drawings) == text.count('role="img"') > 5
-    for frame, width, style in drawings:
-        assert frame == '<div class="wide">'
-        assert style == f"width:{width}px"
-    assert len(re.findall(r'<div class="wide"><table>', text)) == text.count("<table>")
+def test_a_drawing_is_no_wider_than_a_telephone_and_what_is_scrolls_in_a_frame_that_keys_reach() -> None:
+    """Made smaller, text would be 5 pixels high; beside the page nobody would see it."""
+    whole = figures.full()
+    whole["classes"] = [f"class number {number}" for number in range(30)]
+    whole["test"]["confusion"] = [[1] * 30 for _ in range(30)]
+    text = page(whole)
+    drawings = re.findall(r'<svg viewBox="0 0 (\d+) \d+" role="img" (class="plot"|style="[^"]*")', text)
+    assert len(drawings) == text.count('role="img"') > 10
+    wide = [(width, style) for width, style in drawings if style != 'class="plot"']
+    assert [int(width) <= 344 for width, style in drawings if style == 'class="plot"'].count(False) == 0
+    assert [style for _, style in wide] == [f'style="width:{width}px"' for width, _ in wide]
+    assert len(wide) == 1, "the matrix of thirty classes"
+    frames = re.findall(r'<div class="wide"([^>]*)><(svg|table)', text)
+    assert len(frames) == len(wide) + text.count("<table")
+    assert all(re.search(r'tabindex="0" role="region" aria-label="\w', attributes) for attributes, _ in frames)
     assert ".wide { overflow-x: auto; max-width: 100%; }" in text
     assert ".pair > * { min-width: 0; }" in text  # a grid's cells are as wide as their content otherwise

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch", reason="the export toolchain's networks nee
 from edge_export.data.dataset import Dataset, Recording, Windows  # noqa: E402
 from edge_export.recipe.feature_spec import Chain, FilterBankSpec, LogMelSpec, Standardise  # noqa: E402
 from edge_export.recipe.recipe import Recipe, parse  # noqa: E402
-from edge_export.training.teacher_student import Task, check_networks, front_end  # noqa: E402
+from edge_export.training.task import Task, front_end  # noqa: E402
+from edge_export.training.teacher_student import check_networks  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
 

@@ -76,7 +76,7 @@ def build(folder: str, at: Path, place: Place) -> Path:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, tree / name)
             (tree / name).chmod(place.mode)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip()}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
         cwd=tree / folder,
@@ -86,6 +86,11 @@ def build(folder: str, at: Path, place: Place) -> Path:
     )
     (wheel,) = out.glob("*.whl")
     return wheel
+
+
+def commit_time() -> int:
+    """Seconds since 1970 of the last commit: the time of every file that is built."""
+    return int(_git("log", "-1", "--format=%ct"))
 
 
 def _git(*arguments: str) -> str:

@@ -37,6 +37,7 @@ from scripts.locks import FOLDER, Pin, packages
 RECIPE = wheels.CHECKOUT / "packaging" / "deb"
 HOME = Path("/usr/lib/edge-runtime")
 """Where the environment lies on a device."""
+CONFIG = Path("/etc/edge-runtime/app.toml")
 LOCKS = ("onnx", "tflite", "sign", "codecs", "serial", "pictures", "grpc", "otlp")
 """Extras that the package brings: all but parquet, whose library weighs more than all others together."""
 RELEASES = {"12": ("3.11", 36), "13": ("3.13", 41)}
@@ -70,16 +71,16 @@ class Target:
         return HOME / "lib" / f"python{self.python}" / "site-packages"
 
     def version(self, revision: str = "") -> str:
-        """Version of the package; a newer Debian's is the higher one, so that an upgrade of Debian replaces it."""
+        """Return the package's version; that for a newer Debian is higher, so an upgrade of Debian replaces it."""
         upstream = re.sub(r"\.?(a|b|rc|dev)(\d+)$", r"~\1\2", __version__)  # 1.0rc1 is older than 1.0
         return f"{upstream}+deb{self.debian}{revision}"
 
     def file(self, revision: str = "") -> str:
-        """Name of the package's file."""
+        """Return the name of the package's file."""
         return f"edge-runtime_{self.version(revision)}_{self.architecture}.deb"
 
     def pins(self) -> list[Pin]:
-        """What the locks name for this target, without markers."""
+        """Read what the locks name for this target, without markers."""
         machine = ARCHITECTURES[self.architecture]
         facts = {
             "python_version": self.python, "python_full_version": f"{self.python}.0", "platform_machine": machine,
@@ -107,7 +108,9 @@ def main() -> int:
     """Build, compare and keep."""
     parser = argparse.ArgumentParser(description="Build Debian packages twice and compare them.")
     parser.add_argument("--debian", nargs="+", choices=RELEASES, default=[*RELEASES], help="releases (default: all)")
-    parser.add_argument("--architecture", nargs="+", choices=ARCHITECTURES, default=[*ARCHITECTURES], help="default: all")
+    parser.add_argument(
+        "--architecture", nargs="+", choices=ARCHITECTURES, default=[*ARCHITECTURES], help="default: all"
+    )
     parser.add_argument("--out", type=Path, default=wheels.CHECKOUT / "dist", help="folder (default: %(default)s)")
     parser.add_argument("--revision", default="", help="end of the version, as .1 for a repair of the package alone")
     options = parser.parse_args()
@@ -155,28 +158,26 @@ def build(target: Target, at: Path, place: wheels.Place, revision: str = "") -> 
     subprocess.run(["sh", wheels.CHECKOUT / "scripts" / "slim", site], check=True)
     _tidy(site)
     _environment(target, root)
-    app = _parsed(target)
     _put(root, "etc/edge-runtime/app.toml", (RECIPE / "app.toml").read_text("utf-8"))
     _put(root, "usr/bin/edge-runtime", (RECIPE / "edge-runtime").read_text("utf-8"), mode=0o755)
-    _put(root, "lib/systemd/system/edge-runtime.service", unit(app, ServiceConfig(
-        app=Path("/etc/edge-runtime/app.toml"), python=HOME / "bin" / "python3",
-    )))  # fmt: skip
+    service = ServiceConfig(app=CONFIG, python=HOME / "bin" / "python3")
+    _put(root, "lib/systemd/system/edge-runtime.service", unit(_default_app(target), service))
     _put(root, "usr/share/doc/edge-runtime/copyright", (RECIPE / "copyright").read_text("utf-8"))
     _control(target, root, revision)
     _settle(root)
     path = at / target.file(revision)
     environment = os.environ | dict(place.environment) | {"SOURCE_DATE_EPOCH": str(wheels.commit_time())}
-    # With several threads, xz makes other bytes than with one.
-    command = ["dpkg-deb", "--build", "--root-owner-group", "-Zxz", "--threads-max=1", root, path]
+    # xz: 38 MB in 80 s instead of 45 MB in 4 s, and a Raspberry Pi needs as much longer to unpack it.
+    command = ["dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z10", "--threads-max=1", str(root), str(path)]
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     there = {canonicalize_name(one.name) for one in distributions(path=[str(site)])}
     parts = [dataclasses.replace(pin, hashes=hashes[pin.name]) for pin in target.pins() if pin.name in there]
     return Built(path, parts, sbom.licences([site]))
 
 
-def _parsed(target: Target) -> AppConfig:
-    """The configuration that the package brings, with the bundle where it lies on the device."""
-    app = parse((RECIPE / "app.toml").read_text("utf-8"), Path("/etc/edge-runtime/app.toml"))
+def _default_app(target: Target) -> AppConfig:
+    """Read the configuration that the package brings, with the bundle where it lies on the device."""
+    app = parse((RECIPE / "app.toml").read_text("utf-8"), CONFIG)
     bundle = target.site / "edge_runtime" / "demo" / "data" / "watch.edge"
     return dataclasses.replace(app, model=dataclasses.replace(app.model, bundle=bundle))
 
@@ -189,15 +190,16 @@ def _install(target: Target, wheel: Path, site: Path) -> dict[str, tuple[str, ..
     platform = [*(f"--platform={tag}" for tag in tags), f"--python-version={target.python}", "--implementation=cp"]
     pip = [
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore",
-        "--no-compile", "--no-deps", "--only-binary=:all:", "--target", site,
+        "--no-compile", "--no-deps", "--only-binary=:all:", "--target", str(site),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         # pip would take markers for questions about the machine that builds.
         lines = {f"{pin.name}=={pin.version} {_hashes(pin)}" for pin in target.pins()}
         wanted, report = Path(scratch, "wanted.txt"), Path(scratch, "report.json")
         wanted.write_text("\n".join(sorted(lines)) + "\n", "utf-8")
-        subprocess.run([*pip, *platform, "--require-hashes", "--report", report, "-r", wanted], check=True)
-        subprocess.run([*pip, "--no-index", wheel], check=True)
+        subprocess.run([*pip, *platform, "--require-hashes", "--report", str(report), "-r", str(wanted)], check=True)
+        shutil.rmtree(site / "bin", ignore_errors=True)  # else pip warns that both have commands
+        subprocess.run([*pip, "--no-index", str(wheel)], check=True)
         installed = json.loads(report.read_text("utf-8"))["install"]
     return {
         canonicalize_name(one["metadata"]["name"]): (one["download_info"]["archive_info"]["hashes"]["sha256"],)

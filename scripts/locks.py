@@ -121,7 +121,9 @@ def packages(text: str) -> list[Pin]:
     for entry in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE):
         for name, version, marker in pins(entry):
             hashes = tuple(re.findall(r"--hash=sha256:(\w+)", entry))
-            wanted_by = tuple(re.findall(r"^ +#(?: via)? +(?!via$)(\S+(?: \(pyproject\.toml\))?)$", entry, re.MULTILINE))
+            wanted_by = tuple(
+                re.findall(r"^ +#(?: via)? +(?!via$)(\S+(?: \(pyproject\.toml\))?)$", entry, re.MULTILINE)
+            )
             found.append(Pin(name, version, marker, hashes, wanted_by))
     return found
 

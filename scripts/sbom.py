@@ -7,7 +7,7 @@ has the same bill.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 import re
 import uuid
@@ -54,13 +54,13 @@ class Product:
 
 
 def licences(folders: Sequence[Path] | None = None) -> dict[tuple[str, str], str]:
-    """Licence by name and version of what is installed in folders; None: in the running environment."""
+    """Return the licence by name and version of what is installed in folders; None: in the running environment."""
     found = distributions() if folders is None else distributions(path=[str(folder) for folder in folders])
     return {(canonicalize_name(one.name), one.version): text for one in found if (text := _licence(one))}
 
 
 def _licence(distribution: Distribution) -> str:
-    """Licence as the package states it: SPDX expression, else classifier, else a free line; empty: it says nothing."""
+    """Return the licence as the package states it: SPDX expression, a line, else classifiers; empty: none."""
     metadata = distribution.metadata
     assert isinstance(metadata, Message)
     if expression := metadata.get("License-Expression"):
@@ -91,7 +91,7 @@ def write(product: Product, parts: Iterable[Pin], stated: Mapping[tuple[str, str
         licenses=[LicenseFactory().make_from_string("Apache-2.0")],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
     )
-    time = datetime.datetime.fromtimestamp(when, datetime.timezone.utc)
+    time = dt.datetime.fromtimestamp(when, dt.timezone.utc)
     bill = Bom(
         serial_number=uuid.uuid5(_SPACE, digest),
         metadata=BomMetaData(component=ours, timestamp=time, tools=[]),
@@ -116,7 +116,7 @@ def write(product: Product, parts: Iterable[Pin], stated: Mapping[tuple[str, str
 
 
 def _merged(parts: Iterable[Pin]) -> list[Pin]:
-    """A part for each name and version: several locks may name it, and others need it in each."""
+    """Return one part for each name and version: several locks may name it, wanted by others in each."""
     found: dict[tuple[str, str], list[Pin]] = {}
     for part in parts:
         found.setdefault((part.name, part.version), []).append(part)
@@ -144,6 +144,6 @@ def _component(part: Pin, licence: str | None) -> Component:
 
 
 def _stated(text: str) -> License:
-    """Licence as SPDX where the text is that, else as a name."""
+    """Return the licence as SPDX where the text is that, else as a name."""
     spdx = {"MIT License": "MIT", "Apache Software License": "Apache-2.0", "Apache 2.0": "Apache-2.0"}
     return LicenseFactory().make_from_string(spdx.get(re.sub(r"\s+", " ", text), text))

@@ -117,7 +117,6 @@ def main() -> int:
     if shutil.which("dpkg-deb") is None:
         print("dpkg-deb is missing; on Debian and Ubuntu: sudo apt-get install dpkg", file=sys.stderr)
         return 2
-    options.out.mkdir(parents=True, exist_ok=True)
     same = True
     for target in itertools.starmap(Target, itertools.product(options.debian, options.architecture)):
         with tempfile.TemporaryDirectory() as place:
@@ -133,6 +132,7 @@ def main() -> int:
 
 def keep(built: Built, target: Target, out: Path, revision: str = "") -> Path:
     """Copy a package to its folder and write its bill of materials beside it; returns the copy."""
+    out.mkdir(parents=True, exist_ok=True)
     path = Path(shutil.copy(built.path, out))
     qualifiers = {"arch": target.architecture, "distro": f"debian-{target.debian}"}
     product = sbom.Product(path, "deb", "edge-runtime", target.version(revision), qualifiers)

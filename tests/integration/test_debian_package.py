@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclonedx.validation.json import JsonStrictValidator
 
+from edge_runtime._version import __version__
 from edge_runtime.embedding import open_model, replay
 from edge_runtime.oip import Array
 from edge_runtime.server.server import ServeConfig, Server
-from scripts import deb, wheels
+from scripts import deb, sbom, wheels
 from tests.debian import Debian, clean_debian, need_roots
 from tests.integration.cloud import assert_right, teacher
 from tests.integration.running import (
@@ -71,7 +73,7 @@ path = "/var/lib/edge-runtime/outbox.db"
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[deb.Built]:
     """Two versions for this machine."""
     need_roots()
     architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
@@ -81,7 +83,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         )
     out = tmp_path_factory.mktemp("packages")
     place = dataclasses.replace(wheels.PLACES[0], mode=0o644)
-    return [deb.build(TARGET, out / str(number), place, revision).path for number, revision in enumerate(("", ".1"))]
+    return [deb.build(TARGET, out / str(number), place, revision) for number, revision in enumerate(("", ".1"))]
+
+
+@pytest.fixture
+def packages(built: list[deb.Built]) -> list[Path]:
+    return [one.path for one in built]
 
 
 @pytest.fixture
@@ -111,16 +118,26 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def test_two_machines_build_the_same_package(packages: list[Path], tmp_path: Path) -> None:
+    """Mutations that this finds: times of the files, permissions or paths of the building machine get into it."""
+    other = deb.build(TARGET, tmp_path, wheels.PLACES[1])
+    assert other.path.name == packages[0].name
+    assert other.path.read_bytes() == packages[0].read_bytes()
+
+
 def test_it_answers_by_the_configuration_that_it_brings(
     debian: Debian, broker: Mosquitto, packages: list[Path]
 ) -> None:
     debian.install(packages[0])
-    assert debian.run("edge-runtime", "--version").stdout.strip() == "edge-runtime 0.1.0"
+    assert debian.run("edge-runtime", "--version").stdout.strip() == f"edge-runtime {__version__}"
     engines = json.loads(debian.run("edge-runtime", "doctor", "--json").stdout)["engines"]
     assert {engine["name"] for engine in engines if engine["version"]} >= {"onnxruntime", "litert"}
     config = (debian.path / "etc/edge-runtime/app.toml").read_text("utf-8")
     configure(debian, config.replace("mqtt://localhost:1883", broker.url))
     debian.run("edge-runtime", "run", "--check", "/etc/edge-runtime/app.toml")
+    # One source of the unit: the command.
+    made = debian.run("edge-runtime", "install-service", "/etc/edge-runtime/app.toml", "--print").stdout
+    assert made.startswith((debian.path / "lib/systemd/system" / UNIT).read_text("utf-8"))
     start(debian)
     with Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         publisher.publish("watch/me/imu", EXAMPLE.read_bytes(), 1)
@@ -164,6 +181,20 @@ def expected_ids(bundle: Path, recorded: list[Stream], folder: Path) -> list[str
     recording = write_recording(folder / "recording.jsonl", recorded)
     with open_model(bundle) as model:
         return sorted(prediction.id for prediction in replay(model, recording))
+
+
+def test_its_bill_of_materials_names_what_it_holds(
+    debian: Debian, packages: list[Path], built: list[deb.Built]
+) -> None:
+    bill = deb.keep(built[0], TARGET, packages[0].parent / "kept")
+    text = bill.with_name(f"{bill.name}.cdx.json").read_text("utf-8")
+    assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+    components = json.loads(text)["components"]
+    debian.install(packages[0])
+    ask = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
+    held = debian.run("/usr/lib/edge-runtime/bin/python3", "-c", ask).stdout.lower().replace("_", "-").split()
+    assert {f"{one['name']}=={one['version']}" for one in components} | {f"edge-runtime=={__version__}"} == set(held)
+    assert all(len(one["hashes"]) == 1 and one["licenses"] for one in components)
 
 
 def test_an_upgrade_in_an_outage_loses_nothing_and_does_nothing_twice(

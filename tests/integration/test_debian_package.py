@@ -42,7 +42,6 @@ pytestmark = [
     pytest.mark.skipif(not (wheels.CHECKOUT / ".git").exists(), reason="what is built is what git tracks"),
 ]
 
-TARGET = deb.Target("12", "amd64")
 STATE, MARKER = "var/lib/edge-runtime", ".made-by-debian-package-edge-runtime"
 UNIT = "edge-runtime.service"
 EXAMPLE = wheels.CHECKOUT / "examples" / "first-label" / "message.json"
@@ -72,18 +71,22 @@ path = "/var/lib/edge-runtime/outbox.db"
 """
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> list[deb.Built]:
-    """Two versions for this machine."""
+@pytest.fixture(scope="module", params=deb.RELEASES)
+def target(request: pytest.FixtureRequest) -> deb.Target:
+    """Each release of Debian, on the architecture of this machine."""
     need_roots()
-    architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
-    if architecture.strip() != TARGET.architecture:
-        pytest.skip(
-            f"builds and runs the package for {TARGET.architecture}, and this machine is {architecture.strip()}"
-        )
+    own = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    if own not in deb.ARCHITECTURES:
+        pytest.skip(f"there is no package for this machine's architecture, {own}")
+    return deb.Target(request.param, own)
+
+
+@pytest.fixture(scope="module")
+def built(target: deb.Target, tmp_path_factory: pytest.TempPathFactory) -> list[deb.Built]:
+    """Two versions for this machine."""
     out = tmp_path_factory.mktemp("packages")
     place = dataclasses.replace(wheels.PLACES[0], mode=0o644)
-    return [deb.build(TARGET, out / str(number), place, revision) for number, revision in enumerate(("", ".1"))]
+    return [deb.build(target, out / str(number), place, revision) for number, revision in enumerate(("", ".1"))]
 
 
 @pytest.fixture
@@ -92,8 +95,8 @@ def packages(built: list[deb.Built]) -> list[Path]:
 
 
 @pytest.fixture
-def debian(packages: list[Path], tmp_path: Path) -> Iterator[Debian]:
-    with clean_debian(TARGET.debian, TARGET.python, tmp_path) as made:
+def debian(target: deb.Target, tmp_path: Path) -> Iterator[Debian]:
+    with clean_debian(target.debian, target.python, tmp_path) as made:
         yield made
 
 
@@ -118,9 +121,9 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_two_machines_build_the_same_package(packages: list[Path], tmp_path: Path) -> None:
+def test_two_machines_build_the_same_package(target: deb.Target, packages: list[Path], tmp_path: Path) -> None:
     """Mutations that this finds: times of the files, permissions or paths of the building machine get into it."""
-    other = deb.build(TARGET, tmp_path, wheels.PLACES[1])
+    other = deb.build(target, tmp_path, wheels.PLACES[1])
     assert other.path.name == packages[0].name
     assert other.path.read_bytes() == packages[0].read_bytes()
 
@@ -198,7 +201,13 @@ def test_its_bill_of_materials_names_what_it_holds(
 
 
 def test_an_upgrade_in_an_outage_loses_nothing_and_does_nothing_twice(
-    debian: Debian, broker: Mosquitto, cloud: Teacher, packages: list[Path], bundle: Path, tmp_path: Path
+    debian: Debian,
+    broker: Mosquitto,
+    cloud: Teacher,
+    target: deb.Target,
+    packages: list[Path],
+    bundle: Path,
+    tmp_path: Path,
 ) -> None:
     recorded = streams(4, 600, seed=11)
     parts = [cut(stream, lambda: 7) for stream in recorded]
@@ -218,7 +227,7 @@ def test_an_upgrade_in_an_outage_loses_nothing_and_does_nothing_twice(
         # The cloud is away, the outbox has hard cases, and readings go on coming while the package is replaced.
         publisher.send(thirds[1])
         said = debian.install(packages[1])
-        assert "edge-runtime (0.1.0+deb12.1) over (0.1.0+deb12)" in said
+        assert f"edge-runtime ({target.version('.1')}) over ({target.version()})" in said
         asked = debian.asked()
         assert [line for line in asked if not line.startswith("is-active")] == [
             f"stop {UNIT}", "daemon-reload", f"start {UNIT}",

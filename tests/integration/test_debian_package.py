@@ -187,9 +187,9 @@ def expected_ids(bundle: Path, recorded: list[Stream], folder: Path) -> list[str
 
 
 def test_its_bill_of_materials_names_what_it_holds(
-    debian: Debian, packages: list[Path], built: list[deb.Built]
+    debian: Debian, target: deb.Target, packages: list[Path], built: list[deb.Built]
 ) -> None:
-    bill = deb.keep(built[0], TARGET, packages[0].parent / "kept")
+    bill = deb.keep(built[0], target, packages[0].parent / "kept")
     text = bill.with_name(f"{bill.name}.cdx.json").read_text("utf-8")
     assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
     components = json.loads(text)["components"]

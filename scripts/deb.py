@@ -256,7 +256,7 @@ def _put(root: Path, name: str, text: str, *, mode: int = 0o644) -> None:
 
 
 def _settle(root: Path) -> None:
-    """Give every file the same permissions and time, whoever builds and when."""
+    """Give every file the same permissions and time, on every machine that builds."""
     when = wheels.commit_time()
     commands = {root / "usr/bin/edge-runtime", *(root / "DEBIAN" / name for name in ("postinst", "prerm", "postrm"))}
     for path in (root, *root.rglob("*")):

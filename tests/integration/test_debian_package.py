@@ -140,7 +140,7 @@ def test_it_answers_by_the_configuration_that_it_brings(
     debian.run("edge-runtime", "run", "--check", "/etc/edge-runtime/app.toml")
     # One source of the unit: the command.
     made = debian.run("edge-runtime", "install-service", "/etc/edge-runtime/app.toml", "--print").stdout
-    assert made.startswith((debian.path / "lib/systemd/system" / UNIT).read_text("utf-8"))
+    assert made.endswith((debian.path / "lib/systemd/system" / UNIT).read_text("utf-8"))
     start(debian)
     with Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         publisher.publish("watch/me/imu", EXAMPLE.read_bytes(), 1)

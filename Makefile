@@ -10,6 +10,7 @@ RETIRED := .venvs/tflite-runtime
 PAGE := .venvs/page
 UPKEEP := .venvs/upkeep
 DOCS := .venvs/docs
+RAY := .venvs/ray
 # What is installed is what locks/ names, checked by hash. LOCKED=no takes what the package index has instead, within the
 # ranges of pyproject.toml.
 LOCKED ?= yes
@@ -19,7 +20,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels deb lock audit docs clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page test-ray soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels deb lock audit docs clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -54,6 +55,10 @@ test-faults: $(VENV)/.test tools
 test-page: $(VENV)/.test $(PAGE)/.ready $(DOCS)/.ready
 	@sh scripts/tools chromium
 	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
+
+# Replays on a local cluster of Ray, in an environment of its own (0.5 GB).
+test-ray: $(RAY)/.ready
+	$(RAY)/bin/python -m pytest -n 0 tests/integration/test_replay_on_ray.py $(ARGS)
 
 # The same for hours, with a new seed each time.
 soak: $(VENV)/.test tools
@@ -243,6 +248,13 @@ $(UPKEEP)/.ready: pyproject.toml locks/build.txt locks/upkeep.txt
 	@$(PYTHON) -m venv $(UPKEEP)
 	@$(call new,$(UPKEEP)/bin/python)
 	@$(call install,$(UPKEEP)/bin/python,,upkeep)
+	@touch $@
+
+$(RAY)/.ready: pyproject.toml locks/build.txt locks/onnx.txt locks/tflite.txt locks/ray.txt locks/test.txt
+	@echo "installing Ray (once)"
+	@$(PYTHON) -m venv $(RAY)
+	@$(call new,$(RAY)/bin/python)
+	@$(call install,$(RAY)/bin/python,$(DEVICE) ray,test)
 	@touch $@
 
 # What builds the site.

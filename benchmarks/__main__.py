@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from benchmarks.answer_cache import answer_cache
+from benchmarks.batch import batch
 from benchmarks.curves import curves
 from benchmarks.floods import floods
 from benchmarks.footprint import footprint
@@ -43,6 +44,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),
     "onnx-forms": onnx_forms,
     "answer-cache": answer_cache,
+    "batch": batch,
 }
 SCRIPTS = {
     "quantize": "quantize",

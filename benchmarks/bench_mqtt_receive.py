@@ -6,9 +6,9 @@ Both clients count messages and add up their bytes; the variants take turns, rou
 one core, the broker on another. ``client`` is a `BrokerClient` with a callback; ``source`` adds the key and the
 way through `Decoder`, with a codec that does nothing.
 
-    python benchmarks/bench_mqtt_receive.py
-    python benchmarks/bench_mqtt_receive.py --messages 50000 --rounds 5 --payload 200 --json
-    python benchmarks/bench_mqtt_receive.py --buffers    # the read alone, by the size of its buffer
+    python -m benchmarks.bench_mqtt_receive
+    python -m benchmarks.bench_mqtt_receive --messages 50000 --rounds 5 --payload 200 --json
+    python -m benchmarks.bench_mqtt_receive --buffers    # the read alone, by the size of its buffer
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.report import spread
 from edge_runtime.mqtt import packets, transport
 from edge_runtime.mqtt.packets import V5, V311
 
@@ -265,27 +266,30 @@ def main() -> None:
                     )
     rows = []
     for (version, qos, variant), rounds in figures.items():
-        cpu, wall = (statistics.median(column) for column in zip(*rounds, strict=True))
-        paho = statistics.median(one[0] for one in figures[version, qos, "paho"])
+        paho = [one[0] for one in figures[version, qos, "paho"]]
         rows.append(
             {
                 "mqtt": "5" if version == V5 else "3.1.1",
                 "qos": qos,
                 "variant": variant,
-                "cpu_us_per_message": round(1e6 * cpu, 3),
-                "messages_per_s": round(1 / wall),
-                "times_less_cpu_than_paho": round(paho / cpu, 1),
+                "cpu_us_per_message": spread([1e6 * cpu for cpu, _ in rounds], 2),
+                "messages_per_s": spread([1 / wall for _, wall in rounds]),
+                "times_less_cpu_than_paho": spread(
+                    [other / cpu for (cpu, _), other in zip(rounds, paho, strict=True)], 1
+                ),
             }
         )
     if arguments.json:
         print(json.dumps({"payload_bytes": arguments.payload, "messages": arguments.messages, "rows": rows}, indent=2))
         return
-    print(f"{arguments.payload} B payload, {arguments.messages:,} messages, median of {arguments.rounds} rounds")
-    print(f"{'MQTT':6}{'QoS':>4}  {'variant':8}{'CPU us/msg':>11}{'msg/s':>12}{'paho / this':>13}")
+    print(
+        f"{arguments.payload} B payload, {arguments.messages:,} messages, least / median / most of {arguments.rounds}"
+    )
+    print(f"{'MQTT':6}{'QoS':>4}  {'variant':8}{'CPU us/msg':>24}{'msg/s':>34}{'paho / this':>22}")
     for row in rows:
         print(
-            f"{row['mqtt']:6}{row['qos']:>4}  {row['variant']:8}{row['cpu_us_per_message']:>11.2f}"
-            f"{row['messages_per_s']:>12,}{row['times_less_cpu_than_paho']:>12.1f}x"
+            f"{row['mqtt']:6}{row['qos']:>4}  {row['variant']:8}{row['cpu_us_per_message']:>24}"
+            f"{row['messages_per_s']:>34}{row['times_less_cpu_than_paho']:>22}"
         )
 
 

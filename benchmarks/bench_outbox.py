@@ -1,8 +1,9 @@
 """Durable cases a second through the outbox, in and out, beside what the disk alone can do.
 
-Run: ``python benchmarks/bench_outbox.py [--folder DIR]``. Variants take turns for several rounds and the median counts;
-every case has a body of 1,200 random bytes. ``disk alone`` appends and flushes the same bytes to a plain file, so it is
-the ceiling for the flushes of that moment: compare rows with it and with each other, not with another day's.
+Run: ``python -m benchmarks.bench_outbox [--folder DIR]``. Variants take turns; least, median and most of the rounds are
+printed. Every case has a body of 1,200 random bytes. ``disk alone`` appends and flushes the same bytes to a
+plain file, so it is the ceiling for the flushes of that moment: compare rows with it and with each other, not with
+another day's.
 
 - ``put`` is `Outbox.put`: accepted, durable on return. ``drain`` is `Outbox.take` and `Outbox.ack`, 64 at a time.
 - ``steady`` puts 32 and delivers 32 in turn, as a healthy link does; the rate counts cases that went all the way.
@@ -18,7 +19,6 @@ import json
 import os
 import random
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import spread
 from edge_runtime.clock import SystemClock
 from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
@@ -165,35 +166,32 @@ def main() -> None:
         for variant in table:
             some = cases[: max(500, len(cases) // 16)] if variant.group == 1 else cases
             in_new_folder(arguments.folder, partial(run, variant, cases=some))
-    median = statistics.median
     rows = [
-        {"variant": v.name, "put_per_s": round(median(v.put)), "put_cpu_us": round(median(v.put_cpu_us), 1),
-         "drain_per_s": round(median(v.drain)) if v.drain else None,
-         "written": round(median(v.written), 2)}
+        (v.name, spread(v.put), spread(v.put_cpu_us, 1), spread(v.drain) if v.drain else "", spread(v.written, 2))
         for v in table
-    ] + [
-        {"variant": f"disk alone, groups of {group}", "put_per_s": round(median(rates)), "put_cpu_us": None,
-         "drain_per_s": None, "written": None}
-        for group, rates in ceilings.items()
-    ]  # fmt: skip
-    rate = {v.name: median(v.put) for v in table}
+    ]
+    rows += [(f"disk alone, groups of {group}", spread(rates), "", "", "") for group, rates in ceilings.items()]
+    rate = {v.name: v.put for v in table}
     ratios = {
-        "groups of 32 against single commits": rate["FULL, groups of 32"] / rate["FULL, single commits"],
-        "FULL against NORMAL, groups of 32": rate["FULL, groups of 32"] / rate["NORMAL, groups of 32"],
-        "groups of 32 against the disk alone": rate["FULL, groups of 32"] / median(ceilings[32]),
+        "groups of 32 over single commits": _over(rate["FULL, groups of 32"], rate["FULL, single commits"]),
+        "FULL over NORMAL, groups of 32": _over(rate["FULL, groups of 32"], rate["NORMAL, groups of 32"]),
+        "groups of 32 over the disk alone": _over(rate["FULL, groups of 32"], ceilings[32]),
     }
+    columns = ("variant", "put/s", "CPU us", "drain/s", "written")
     if arguments.json:
-        print(json.dumps({"rows": rows, "ratios": {name: round(r, 3) for name, r in ratios.items()}}, indent=2))
+        plain = [dict(zip(columns, row, strict=True)) for row in rows]
+        print(json.dumps({"rows": plain, "ratios": {name: spread(own, 2) for name, own in ratios.items()}}, indent=2))
         return
-    print(f"{'variant':<30}{'put/s':>10}{'CPU us':>9}{'drain/s':>10}{'written':>9}")
-    for row in rows:
-        cells = (
-            "" if row[name] is None else f"{row[name]:,}"
-            for name in ("put_per_s", "put_cpu_us", "drain_per_s", "written")
-        )
-        print(f"{row['variant']:<30}" + "".join(f"{cell:>{w}}" for cell, w in zip(cells, (10, 9, 10, 9), strict=True)))
-    for name, ratio in ratios.items():
-        print(f"{name}: {ratio:.2f} x")
+    print(f"least / median / most of {arguments.rounds} rounds")
+    for row in (columns, *rows):
+        print(f"{row[0]:<30}" + "".join(f"{cell:>{w}}" for cell, w in zip(row[1:], (28, 24, 28, 24), strict=True)))
+    for name, own in ratios.items():
+        print(f"{name}: {spread(own, 2)} x")
+
+
+def _over(some: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Ratios within each round."""
+    return [one / other for one, other in zip(some, others, strict=True)]
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ def median_of(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], digits: int = 0) -> str:
     """Write the least, the median and the most of some figures."""
-    return " / ".join(f"{value:,.0f}" for value in (min(values), statistics.median(values), max(values)))
+    return " / ".join(f"{value:,.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
 
 
 def machine() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from edge_runtime.sinks.memory import MemorySink
 from edge_runtime.sources.build import brings_parts
 from edge_runtime.sources.recording import RecordingConfig, RecordingSource
 from edge_runtime.system.loop import Loop
-from edge_runtime.types import Float32, Prediction
+from edge_runtime.types import Done, Float32, Prediction, Reading
 from edge_runtime.windowing.config import WindowConfig
 from edge_runtime.windowing.join import windower_of
 from edge_runtime.windowing.window import Window
@@ -200,15 +201,38 @@ def play(
         recording: files and layout.
         window: run-time bounds.
         metrics: counts what was read.
-        predictor: asked in the model's place.
         on_labels: called with the labels of samples, where the layout names a column of them.
+        predictor: asked in the model's place.
     """
-    clock, contract = SystemClock(), model.manifest.input
-    if model.states is not None:
-        model.states.bound(window.max_keys, metrics)
+    source = RecordingSource(recording, model.manifest.input, metrics, on_labels=on_labels)
+    return chain.from_iterable(play_source(model, source, window, metrics, predictor=predictor))
+
+
+def play_source(
+    model: Model,
+    source: RecordingSource,
+    window: WindowConfig,
+    metrics: Metrics,
+    *,
+    predictor: Predictor | None = None,
+    keys: set[str] | None = None,
+) -> Iterator[list[Prediction]]:
+    """Answer what a source plays, as `play`; the predictions come in lists, as they are made.
+
+    Args:
+        model: from `open_model`.
+        source: not open yet; closed at the end.
+        window: run-time bounds.
+        metrics: counts what was read.
+        predictor: asked in the model's place.
+        keys: receives all keys that something was read of.
+    """
+    clock, contract, asked = SystemClock(), model.manifest.input, predictor or model
+    if asked.states is not None:
+        asked.states.bound(window.max_keys, metrics)
     answered = MemorySink()
     pipeline = Pipeline(
-        model=predictor or model,
+        model=asked,
         windower=windower_of(contract, window, metrics),
         task=model.task(),
         budget=Budget(GateConfig(), clock, contract.case_bytes),
@@ -219,15 +243,20 @@ def play(
         intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
         drift=Drift(DriftConfig(), window.max_keys, metrics, clock),
     )
-    source = RecordingSource(recording, contract, metrics, clock, on_labels=on_labels)
+
+    def deliver(readings: Sequence[Reading], received: float, done: Done | None) -> None:
+        if keys is not None:
+            keys.update(reading.key for reading in readings)
+        pipeline.deliver(readings, received, done)
+
     with closing(Loop(clock=clock)) as loop, closing(source):
         loop.each_iteration(pipeline.flush_iteration)
-        source.open(loop, pipeline.deliver)
+        source.open(loop, deliver)
         while not source.finished:
             loop.iterate(None)
-            yield from _taken(answered)
+            yield _taken(answered)
         pipeline.flush()
-        yield from _taken(answered)
+        yield _taken(answered)
 
 
 def _taken(sink: MemorySink) -> list[Prediction]:

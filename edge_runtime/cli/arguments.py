@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+from glob import iglob
 from pathlib import Path
 
 from edge_runtime.bundle import shipped
@@ -36,7 +38,7 @@ def bundle_path(text: str) -> Path:
 
 
 def recording(text: str) -> Path:
-    """Parse the path of a recording that is there, a folder of pictures, or a pattern that fits at least one file.
+    """Parse the path of a recording that is there, a folder, or a pattern that fits at least one file.
 
     Raises:
         argparse.ArgumentTypeError: nothing is.
@@ -44,9 +46,9 @@ def recording(text: str) -> Path:
     path = Path(text)
     if path.is_dir():
         return path
-    if path.exists() or not _WILDCARDS & set(path.name):
+    if path.exists() or not _WILDCARDS & set(text):
         return existing_file(text)
-    if not any(path.parent.glob(path.name)):
+    if not any(Path(found).is_file() for found in iglob(text, recursive=True)):  # noqa: PTH207 - as the reader
         raise argparse.ArgumentTypeError(f"{text}: no file fits")
     return path
 
@@ -117,6 +119,15 @@ def count(text: str) -> int:
         argparse.ArgumentTypeError: it is none.
     """
     return _whole(text, 1, 1_000_000)
+
+
+def jobs(text: str) -> int:
+    """Parse a number of processes; 0 is one for each core that this process may use.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    return _whole(text, 0, 1024) or len(os.sched_getaffinity(0))
 
 
 def seconds(text: str) -> float:

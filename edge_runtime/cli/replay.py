@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from edge_runtime.cli.arguments import (
     channel_column,
     existing_file,
     factor,
+    jobs,
     output_file,
     recording,
     scale,
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         description=(
             "Run recordings through a bundle, as fast as this machine can, by the very path that live readings take: "
             "same windows, same ids, same answers. Files are CSV, Parquet, NPZ, WAV, lines of messages (JSON and "
-            "others), pictures or folders of them, or captured MQTT messages (--source; docs/recordings.md). Hard "
+            "others), pictures, folders of them, or captured MQTT messages (--source; docs/recordings.md). Hard "
             "cases are marked, and stay local. "
             "Ctrl-C or SIGTERM stops it: what has been read is answered and written within 60 s; exit code 1. "
             + exits.HELP
@@ -55,7 +55,8 @@ def add(commands: Any) -> None:
             "examples:\n"
             "  edge-runtime replay watch.edge day1.csv day2.csv --out predictions.jsonl\n"
             "  edge-runtime replay watch.edge day1.csv --labels activity --out predictions.jsonl\n"
-            "  edge-runtime replay watch.edge captured.txt --source app.toml"
+            "  edge-runtime replay watch.edge captured.txt --source app.toml\n"
+            "  edge-runtime replay watch.edge recordings/ --jobs 0 --out predictions.parquet"
         ),
     )
     add_bundle(parser)
@@ -63,7 +64,20 @@ def add(commands: Any) -> None:
         "files", type=recording, nargs="+", metavar="FILE", help="recordings, in the order to be played"
     )
     parser.add_argument(
-        "--out", type=output_file, help="JSONL file for the predictions, overwritten (default: standard output)"
+        "--out",
+        type=output_file,
+        help="JSONL file for the predictions, overwritten (default: standard output); with --jobs also .parquet",
+    )
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument(
+        "--jobs",
+        type=jobs,
+        metavar="N",
+        help="answer the files on N processes, each with the model; 0: one for each core. A broken file is named and "
+        "left out; the same command goes on after an interrupt (docs/batch.md)",
+    )
+    many.add_argument(
+        "--ray", metavar="ADDRESS", help="the same on a Ray cluster, as auto or HOST:PORT; local starts one here"
     )
     add_trusted(parser)
     parser.add_argument(
@@ -146,18 +160,24 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
     from edge_runtime.observe.unfinished import progress  # noqa: PLC0415
-    from edge_runtime.recordings.score import Score  # noqa: PLC0415
+    from edge_runtime.recordings.score import Score, classes_of  # noqa: PLC0415
+    from edge_runtime.recordings.tally import Tally, summary  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
 
-    _refuse_overwriting(options)
     layout = layout_of(options)
+    _refuse_overwriting(options, layout)
+    if options.jobs is not None or options.ray is not None:
+        from edge_runtime.cli.replay_many import run_many  # noqa: PLC0415
+
+        return run_many(options, layout)
     config = _application(options, layout)
     model, metrics = load_model(config.model), Metrics()
     labels = _labels(options, layout, model.manifest)
-    score = Score(_classes(model.manifest) if options.labels else (), labels)
+    score, tally = Score(classes_of(model.manifest) if options.labels else (), labels), Tally()
     source = RecordingSource(layout, model.manifest.input, metrics, on_labels=labels.add)
-    app = App(config, model=model, metrics=metrics, sources=(source,), sinks=(score,) if options.labels else ())
+    sinks = (tally, score) if options.labels else (tally,)
+    app = App(config, model=model, metrics=metrics, sources=(source,), sinks=sinks)
     stopped = False
 
     def stop() -> None:
@@ -172,19 +192,22 @@ def run(options: argparse.Namespace) -> int:
     figures = metrics.snapshot()
     if options.json:
         scored = {"score": score.plain()} if options.labels else {}
-        print(orjson.dumps(figures | scored).decode(), file=sys.stderr)
+        print(orjson.dumps(figures | {"labels": dict(tally.labels)} | scored).decode(), file=sys.stderr)
     else:
-        print(_summary(figures, stopped=stopped), file=sys.stderr)
+        print(summary(figures, stopped=stopped), file=sys.stderr)
         if figures["counts"].get("samples_total") and not figures["counts"].get("windows_total"):
             print(f"no window: {progress(app.pipeline.key_states(), model.manifest.input)}", file=sys.stderr)
+        print(tally.text(), file=sys.stderr)
         if options.labels:
             print(score.text(), file=sys.stderr)
     return exits.finished(drained=drained and not stopped, lost=app.drops.lost())
 
 
-def _refuse_overwriting(options: argparse.Namespace) -> None:
+def _refuse_overwriting(options: argparse.Namespace, layout: RecordingConfig) -> None:
+    from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - as in `run`
+
     if options.out is not None and options.out.exists():
-        for read in (options.bundle, *options.files):
+        for read in (options.bundle, *(path for path, _ in expand(options.files, layout))):
             if read.exists() and options.out.samefile(read):
                 raise ConfigError(f"--out {options.out}: is read as well; name another file")
 
@@ -243,38 +266,15 @@ def layout_of(options: argparse.Namespace) -> RecordingConfig:
         raise ConfigError(f"replay: {error}") from error
 
 
-def _classes(manifest: Manifest) -> tuple[str, ...]:
-    """Return the labels that an answer gives one of."""
-    output = manifest.output
-    if output.kind == "anomaly":
-        return ("normal", *output.labels)
-    if output.kind not in ("probabilities", "embedding"):
-        raise ConfigError(f"--labels: answers of kind {output.kind!r} have no score here; leave it out")
-    return output.labels
-
-
 def _labels(options: argparse.Namespace, layout: RecordingConfig, manifest: Manifest) -> Labels:
-    from edge_runtime.recordings.labels import labels_for, read_labels  # noqa: PLC0415 - as in `run`
+    """Read the labels of a file; those of a column come with the samples."""
+    from edge_runtime.recordings.labels import labels_for, names_of, read_labels  # noqa: PLC0415 - as in `run`
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
-    """Read the labels of a file; those of a column come with the samples."""
     labels = labels_for(manifest.input)
     if options.labels and layout.label != options.labels:
-        played = expand(layout.files)
-        keys = {path.name: layout.key or key for path, key in played}
-        keys |= {str(path): layout.key or key for path, key in played}
-        read_labels(Path(options.labels), labels, keys)
+        read_labels(Path(options.labels), labels, names_of(expand(layout.files, layout), layout.key))
     return labels
-
-
-def _summary(snapshot: Mapping[str, Any], *, stopped: bool) -> str:
-    counts, dropped = snapshot["counts"], snapshot["dropped"]
-    refused = ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items()) if n) or "nothing"
-    return (
-        ("stopped before the end of the recordings: " if stopped else "")
-        + f"{counts.get('samples_total', 0)} samples, {counts.get('predictions_total', 0)} predictions, "
-        f"{counts.get('hard_total', 0)} of them hard; dropped: {refused}"
-    )
 
 
 def _replace(path: Path) -> None:

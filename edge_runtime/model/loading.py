@@ -248,7 +248,9 @@ def describe_failure(error: Exception) -> tuple[str, str]:
     return "raised", text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"
 
 
-def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str, str] | None = None) -> Model:
+def load_model(
+    config: ModelConfig, clock: Clock | None = None, failed: dict[str, str] | None = None, *, proven: bool = False
+) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
     The variant is the one that the configuration names, else the one measured to be the fastest on this machine
@@ -259,6 +261,7 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
         clock: says whether it has expired; None takes the system's.
         failed: variants that are not to be taken, with the reason. One that fails now is added, and the next one is
             taken that the configuration allows. None: one that fails is an error, unless measuring alone has chosen it.
+        proven: another process of this program has just loaded the same, so no child process tries it first.
 
     Raises:
         ConfigError: there is no such file, or no such variant in it.
@@ -273,7 +276,7 @@ def load_model(config: ModelConfig, clock: Clock | None = None, failed: dict[str
         _require_usable(bundle, config, clock)
         if config.alone:
             bundle.leave_out_surround()
-        return _load(bundle, config, clock, failed)
+        return _load(bundle, config, clock, failed, proven=proven)
     except BaseException:
         bundle.close()
         raise
@@ -289,14 +292,14 @@ def _require_usable(bundle: Bundle, config: ModelConfig, clock: Clock) -> None:
         raise ConfigError(f"{config.bundle} has no variant '{config.variant}'; it has {', '.join(names)}")
 
 
-def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, str] | None) -> Model:
+def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, str] | None, *, proven: bool) -> Model:
     tuning = _tuned(bundle, config, clock)
     settings = tuning.settings(config.threads) if tuning else {}
     out = {} if failed is None else failed
     variant = _choose(bundle, config, list(settings), out)
     while True:
         try:
-            return _load_variant(bundle, variant, config, settings.get(variant.name), tuning)
+            return _load_variant(bundle, variant, config, settings.get(variant.name), tuning, proven=proven)
         except (BundleError, EngineError) as error:
             if failed is None and (config.variant != "auto" or variant.name not in settings):
                 raise
@@ -330,12 +333,19 @@ def _choose(bundle: Bundle, config: ModelConfig, tuned: Sequence[str], failed: M
 
 
 def _load_variant(
-    bundle: Bundle, variant: Variant, config: ModelConfig, setting: Setting | None, tuning: Tuning | None
+    bundle: Bundle,
+    variant: Variant,
+    config: ModelConfig,
+    setting: Setting | None,
+    tuning: Tuning | None,
+    *,
+    proven: bool,
 ) -> Model:
     """Load a variant with the setting that was measured to be best, where there is one."""
     engine = setting.engine if setting else None
     options = EngineOptions(threads=setting.threads if setting else config.threads, max_batch=config.max_batch)
-    probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
+    if not proven:
+        probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
     loaded = load_engine(bundle, variant.name, options, engine=engine, probe_first=False)
     return Model(bundle, variant, loaded, config.max_batch, tuning)
 

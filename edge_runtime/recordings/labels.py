@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,6 +125,17 @@ def labels_for(contract: InputContract) -> Labels:
     """Return empty labels for the recordings of a model: a picture is one sample."""
     step_s = (contract.window if contract.frame is not None else 1) / contract.rate_hz
     return Labels(step_s, max(contract.max_gap, step_s))
+
+
+def names_of(played: Iterable[tuple[Path, str]], key: str = "") -> dict[str, str]:
+    """Return the key of each file that is played, by its name and by its path.
+
+    Args:
+        played: files with their keys, as `edge_runtime.recordings.reader.expand` lists them.
+        key: of all of them, where the layout states one.
+    """
+    files = list(played)
+    return {path.name: key or own for path, own in files} | {str(path): key or own for path, own in files}
 
 
 def read_labels(path: Path, labels: Labels, keys: Mapping[str, str], column: str = "label") -> None:

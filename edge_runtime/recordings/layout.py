@@ -58,14 +58,15 @@ class RecordingLayout:
     file knows its own."""
     delimiter: str = ""
     """CSV: one character; empty: comma, semicolon, tab or bar, whichever the header holds most of."""
-    chunk_s: float = 1.0
-    """Longest span of a reading cut from a table."""
+    chunk_s: float = 0.0
+    """Longest span of a reading cut from a table. 0: a second; of what is played as fast as possible 30, which costs a
+    third of the CPU and gives the same answers."""
     codec: CodecConfig = field(default_factory=JsonConfig)
     """Codec of lines."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.chunk_s <= 3600:
-            raise ValueError("chunk_s must be above 0 and at most 3600")
+        if not 0 <= self.chunk_s <= 3600:
+            raise ValueError("chunk_s must be 0 to 3600")
         if not 0 <= self.rate_hz <= 1e6:
             raise ValueError("rate_hz must be 0 to 1e6")
         if len(self.delimiter) > 1:

@@ -7,10 +7,13 @@ same readings, cut at the same places.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from glob import glob
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -19,10 +22,14 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.layout import Format, Labelled, RecordingLayout, Refused
 from edge_runtime.recordings.lines import line_blocks, line_columns, line_readings
+from edge_runtime.recordings.tables import KEY
 from edge_runtime.types import Float32, Float64, Reading
 
 if TYPE_CHECKING:
     from edge_runtime.recordings.tables import Block
+
+CHUNK_S: Final = 1.0
+"""Longest span of a reading, where the layout says nothing."""
 
 _SUFFIXES: dict[str, Format] = {
     ".jsonl": "lines",
@@ -82,7 +89,7 @@ def iter_readings(
         sound = _sound(block, path, contract, refuse, partial=layout.partial)
         if labelled is not None:
             _hand_on(sound, labelled)
-        yield from _cut(sound, layout.chunk_s)
+        yield from _cut(sound, layout.chunk_s or CHUNK_S)
 
 
 def iter_blocks(
@@ -139,25 +146,40 @@ def columns_of(path: Path) -> dict[str, Sequence[Any]]:
     return {"lines": line_columns, "parquet": parquet_columns}.get(kind or "", csv_columns)(path)
 
 
-def expand(files: Sequence[Path]) -> list[tuple[Path, str]]:
-    """List the files to read, each with a key that no other has: its stem, with as much of its path as is needed.
+def expand(files: Sequence[Path], layout: RecordingLayout | None = None) -> list[tuple[Path, str]]:
+    """List the files to read, each with its key.
 
-    The last part of a path may hold wildcards, which expand in the order of the names.
+    1. A part of a path may hold wildcards, ``**`` any number of folders; they expand in the order of the paths.
+    2. A folder stands for the recordings in it and below it, in the order of their paths, but for pictures; one that
+       holds pictures alone is a recording itself.
+    3. The key of a file in a folder called ``key=VALUE`` (or as the layout's column of keys) is VALUE.
+    4. The key of any other is its stem, with as much of its path as is needed so that no other has the same.
 
     Raises:
         ConfigError: a pattern fits no file.
     """
-    paths: list[Path] = []
-    for file in files:
-        if any(mark in file.name for mark in "*?["):
-            found = sorted(path for path in file.parent.glob(file.name) if path.is_file())
-            if not found:
-                raise ConfigError(f"{file}: no file fits")
-            paths += found
-        else:
-            paths.append(file)
+    paths = [path for file in files for path in _files_of(file)]
     parts = [(*path.parts[:-1], path.stem) for path in paths]
-    return [(path, _key(own, parts)) for path, own in zip(paths, parts, strict=True)]
+    alike = [Counter(part[-depth:] for part in parts) for depth in range(1, max(map(len, parts), default=0) + 1)]
+    mark = f"{layout.key_column if layout and layout.key_column else KEY}="
+    return [(path, _partition(path, mark) or _key(own, alike)) for path, own in zip(paths, parts, strict=True)]
+
+
+def _files_of(file: Path) -> list[Path]:
+    if any(mark in str(file) for mark in "*?[") and not file.exists():
+        every = map(Path, glob(str(file), recursive=True))  # noqa: PTH207 - as the shell has it, `**` at the end too
+        found = sorted(path for path in every if path.is_file())
+        if not found:
+            raise ConfigError(f"{file}: no file fits")
+        return found
+    if not file.is_dir():
+        return [file]
+    return [path for path in recorded(file) if _SUFFIXES[path.suffix.lower()] != "pictures"] or [file]
+
+
+def _partition(path: Path, mark: str) -> str:
+    """Return the key that a folder of the path names, percent signs decoded as Hive and Spark write them."""
+    return next((unquote(part.removeprefix(mark)) for part in reversed(path.parts[:-1]) if part.startswith(mark)), "")
 
 
 def recorded(folder: Path) -> list[Path]:
@@ -165,9 +187,9 @@ def recorded(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
 
 
-def _key(own: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> str:
+def _key(own: tuple[str, ...], alike: Sequence[Counter[tuple[str, ...]]]) -> str:
     depth = 1
-    while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+    while depth < len(own) and alike[depth - 1][own[-depth:]] > 1:
         depth += 1
     return "/".join(own[-depth:]).lstrip("/")
 

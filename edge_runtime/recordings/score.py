@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Manifest
 from edge_runtime.recordings.labels import Labels
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done, Prediction
@@ -34,12 +36,36 @@ def table_macro_f1(tables: Tables) -> Tables:
     return np.asarray(f1.sum(axis=-1) / occurs.sum(axis=-1))
 
 
+def classes_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the labels of which an answer of this model has one.
+
+    Raises:
+        ConfigError: its answers are of another kind, and have no score.
+    """
+    output = manifest.output
+    if output.kind == "anomaly":
+        return ("normal", *output.labels)
+    if output.kind not in ("probabilities", "embedding"):
+        raise ConfigError(f"--labels: answers of kind {output.kind!r} have no score here; leave it out")
+    return output.labels
+
+
 class Figures(NamedTuple):
     """Score of some windows. Shares are 0 to 1, and 0 where there is no window."""
 
     windows: int
     accuracy: float
     macro_f1: float
+
+
+class Counts(TypedDict):
+    """All that a `Score` has counted, as plain data."""
+
+    unlabelled: int
+    unanswered: int
+    unknown: dict[str, int]
+    pairs: dict[str, list[list[int]]]
+    """By key: label, answer (places in the classes) and windows."""
 
 
 class Score:
@@ -92,6 +118,25 @@ class Score:
             self.unanswered += 1  # rule 3
         else:
             self._pairs[prediction.key][row, column] += 1
+
+    def counts(self) -> Counts:
+        """Return all that was counted, as plain data for `take`."""
+        pairs = {key: [[*pair, n] for pair, n in own.items()] for key, own in self._pairs.items()}
+        return {
+            "unlabelled": self.unlabelled,
+            "unanswered": self.unanswered,
+            "unknown": dict(self.unknown),
+            "pairs": pairs,
+        }
+
+    def take(self, counts: Counts) -> None:
+        """Add what another score of the same classes has counted."""
+        self.unlabelled += counts["unlabelled"]
+        self.unanswered += counts["unanswered"]
+        self.unknown.update(counts["unknown"])
+        for key, pairs in counts["pairs"].items():
+            for row, column, n in pairs:
+                self._pairs[key][row, column] += n
 
     def confusion(self, key: str | None = None) -> npt.NDArray[np.int64]:
         """Count windows of a key, or of all, (classes, classes): rows are labels, columns answers."""

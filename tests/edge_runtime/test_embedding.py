@@ -248,3 +248,12 @@ def test_an_application_without_any_source_or_sink_says_where_they_go() -> None:
         App(settings(), sinks=[MemorySink()])
     with pytest.raises(ConfigError, match=r"at least one \[\[sink\]\].*sinks=\["):
         App(settings(), sources=[Played([])])
+
+
+@pytest.mark.slow
+def test_the_length_of_readings_changes_no_answer(model: Model) -> None:
+    """Rounded to a step of the grid, a second, what is taken at once, and all that a block has."""
+    expected = [vars(answer) | {"latency_ms": 0} for answer in replay(model, RECORDINGS)]
+    for chunk_s in (0.02, 1.0, 3600.0):
+        found = [vars(answer) | {"latency_ms": 0} for answer in replay(model, RECORDINGS, chunk_s=chunk_s)]
+        assert found == expected

@@ -568,7 +568,7 @@ def test_patterns_expand_in_order_and_keys_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"chunk_s": 0}, {"rate_hz": -1}, {"delimiter": ";;"}, {"scale": (0.0,)}, {"codec": RawConfig()}]
+    "wrong", [{"chunk_s": -1}, {"rate_hz": -1}, {"delimiter": ";;"}, {"scale": (0.0,)}, {"codec": RawConfig()}]
 )
 def test_layouts_that_make_no_sense_are_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"\w"):

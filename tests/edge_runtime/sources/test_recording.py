@@ -10,7 +10,7 @@ import pytest
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
-from edge_runtime.sources.recording import BATCH, IN_FLIGHT, RecordingConfig
+from edge_runtime.sources.recording import BATCH, BATCH_SAMPLES, CHUNK_S, IN_FLIGHT, RecordingConfig
 from tests.edge_runtime.sources.player import Player
 
 
@@ -21,18 +21,25 @@ def csv(path: Path, seconds: float, start: float = 0.0) -> Path:
 
 
 def test_files_are_played_one_after_another_to_the_end(tmp_path: Path) -> None:
-    player = Player(RecordingConfig(files=(csv(tmp_path / "b.csv", 3), csv(tmp_path / "a.csv", 3)))).play()
+    player = Player(RecordingConfig(files=(csv(tmp_path / "b.csv", 3), csv(tmp_path / "a.csv", 3)), chunk_s=1)).play()
     assert [reading.key for reading in player.readings] == ["b"] * 3 + ["a"] * 3
     assert sum(len(reading.values) for reading in player.readings) == 60
     assert player.source.finished
 
 
 def test_as_fast_as_possible_takes_no_time(tmp_path: Path) -> None:
-    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 500),))).play()
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 500),), chunk_s=1)).play()
     assert player.clock.monotonic() == 0.0
     sizes = [len(readings) for _, readings in player.deliveries]
     assert sizes[:-1] == [BATCH] * 7
     assert sizes[-1] <= BATCH
+
+
+def test_as_fast_as_possible_readings_are_long_and_deliveries_bounded(tmp_path: Path) -> None:
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),))).play()
+    assert len(player.readings) <= 2000 / CHUNK_S + 2000 * 10 / 2048 + 1  # a block has 2,048 rows
+    assert max(sum(len(one.values) for one in readings) for _, readings in player.deliveries) < BATCH_SAMPLES + 2048
+    assert sum(len(reading.values) for reading in player.readings) == 20_000
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0])
@@ -50,7 +57,7 @@ def test_a_recording_that_starts_anew_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_that_lags_holds_the_file_back(tmp_path: Path) -> None:
-    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),), chunk_s=1), hold=True)
     player.source.open(player.loop, player.deliver)
     for _ in range(50):
         player.loop.iterate(0)
@@ -64,7 +71,7 @@ def test_a_pipeline_that_lags_holds_the_file_back(tmp_path: Path) -> None:
 
 
 def test_pausing_stops_it_and_late_reports_do_not_start_it_again(tmp_path: Path) -> None:
-    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),)), hold=True)
+    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),), chunk_s=1), hold=True)
     player.source.open(player.loop, player.deliver)
     for _ in range(50):
         player.loop.iterate(0)
@@ -119,7 +126,7 @@ def test_settings_come_from_a_table(tmp_path: Path) -> None:
     config = schema.load(RecordingConfig, table, base=tmp_path)
     assert config.files == (tmp_path / "a.csv",)
     assert config.columns == {"ax": "x"}
-    mistakes: list[dict[str, Any]] = [{"files": []}, {"speed": -1}, {"chunk_s": 0}]
+    mistakes: list[dict[str, Any]] = [{"files": []}, {"speed": -1}, {"chunk_s": -1}]
     for wrong in mistakes:
         with pytest.raises(schema.SchemaError):
             schema.load(RecordingConfig, table | wrong)

@@ -1,0 +1,109 @@
+"""``edge-runtime replay --jobs`` and ``--ray``: many recordings at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from edge_runtime.batch.batch import run
+from edge_runtime.batch.job import Job, Totals
+from edge_runtime.batch.workers import Workers
+from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.cli import exits
+from edge_runtime.embedding import single_variant
+from edge_runtime.errors import ConfigError
+from edge_runtime.observe.drops import DropReporter
+from edge_runtime.recordings.labels import labels_for, names_of
+from edge_runtime.recordings.reader import expand
+from edge_runtime.recordings.score import Score, classes_of
+from edge_runtime.recordings.tally import summary
+from edge_runtime.sources.build import brings_parts
+from edge_runtime.system.progress import Progress
+from edge_runtime.system.signals import stopped_by_signals
+from edge_runtime.windowing.config import WindowConfig
+
+if TYPE_CHECKING:
+    from edge_runtime.batch.batch import Pool
+    from edge_runtime.sources.recording import RecordingConfig
+
+_SHOWN_BROKEN: Final = 20
+
+
+def run_many(options: argparse.Namespace, layout: RecordingConfig) -> int:
+    """Answer everything, then print a summary, and a score where there are labels."""
+    out: Path | None = options.out
+    if out is None:
+        raise ConfigError("replay: --jobs and --ray need --out FILE, where an interrupted run goes on from")
+    files = expand(layout.files, layout)
+    job = _job(options, layout, files)
+    with open_bundle(job.model.bundle, trusted=None) as bundle:  # the processes that answer look at the signature
+        manifest = bundle.manifest
+        score = Score(classes_of(manifest), labels_for(manifest.input)) if job.scored else None
+    totals, stopped = Totals(score), False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    size = sum(path.stat().st_size for path, _ in files if path.exists())
+    reporter = DropReporter(totals.metrics)
+    with stopped_by_signals(stop), ExitStack() as stack:
+        progress = stack.enter_context(Progress("bytes", size))
+        pool: Pool
+        if options.ray is not None:
+            from edge_runtime.batch.on_ray import RayWorkers  # noqa: PLC0415 - an extra
+
+            pool = stack.enter_context(RayWorkers(job, options.ray, stopped=lambda: stopped))
+        else:
+            pool = stack.enter_context(
+                Workers(
+                    job,
+                    options.jobs,
+                    stopped=lambda: stopped,
+                    news=lambda windows: progress.note(f"{windows:,} windows of the files under way"),
+                )
+            )
+        whole = run(job, files, out, pool, totals, progress=progress)
+    if options.json:
+        print(orjson.dumps(totals.plain()).decode(), file=sys.stderr)
+    else:
+        _print(totals, len(files), stopped=not whole, out=out)
+    reporter.look(0.0, last=True)
+    if totals.broken:
+        return exits.FAILED
+    return exits.finished(drained=whole, lost=reporter.lost())
+
+
+def _job(options: argparse.Namespace, layout: RecordingConfig, files: list[tuple[Path, str]]) -> Job:
+    table = Path(options.labels) if options.labels and layout.label != options.labels else None
+    try:
+        return Job(
+            model=single_variant(options.bundle, options.trusted_keys, options.variant),
+            layout=layout,
+            window=WindowConfig(lateness_s=options.lateness, parts=brings_parts(layout)),
+            labels=table,
+            keys=names_of(files, layout.key) if table is not None else {},
+        )
+    except ValueError as error:
+        raise ConfigError(f"replay: {error}") from error
+
+
+def _print(totals: Totals, files: int, *, stopped: bool, out: Path) -> None:
+    lines = [summary(totals.metrics.snapshot(), stopped=stopped), totals.tally.text()]
+    if totals.score is not None:
+        lines.append(totals.score.text())
+    if totals.broken:
+        lines.append(f"{len(totals.broken)} of {files} recordings gave no answers:")
+        lines += [
+            f"  {path}: {why.removeprefix(f'{path}: ')}" for path, why in list(totals.broken.items())[:_SHOWN_BROKEN]
+        ]
+        if len(totals.broken) > _SHOWN_BROKEN:
+            lines.append(f"  and {len(totals.broken) - _SHOWN_BROKEN} more, which --json has")
+    if stopped:
+        lines.append(f"what is done stays in {out}.parts; the same command goes on from there")
+    print("\n".join(lines), file=sys.stderr)

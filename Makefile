@@ -1,5 +1,5 @@
 # `make demo` runs the main job, `make test` proves it. Both install what they need into .venv and nowhere else,
-# but for Debian's mosquitto and strace, which the tests drive and which are installed when they are missing.
+# but for Debian's mosquitto, strace and mmdebstrap, which the tests drive and which are installed when they are missing.
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +20,7 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page test-ray soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels lock audit docs clean
+.PHONY: demo house baselines test test-all test-export tflite-runtime test-arm test-faults test-page test-ray soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels deb lock audit docs clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
@@ -159,11 +159,16 @@ docs: $(DOCS)/.ready
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
 
 tools:
-	@sh scripts/tools mosquitto strace mosquitto_sub=mosquitto-clients promtool=prometheus prometheus-node-exporter
+	@sh scripts/tools mosquitto strace mmdebstrap mosquitto_sub=mosquitto-clients promtool=prometheus prometheus-node-exporter
 
-# Both wheels into dist/, built twice: the same bytes, or an error.
+# Both wheels into dist/, built twice: the same bytes, or an error. Beside each, what comes with it (CycloneDX).
 wheels: $(VENV)/.test
-	$(BIN)/python -m scripts.wheels $(ARGS)
+	$(BIN)/python -m scripts.wheels --also $(TORCH) $(ARGS)
+
+# Debian packages for releases 12 and 13, amd64 and arm64, the same way: docs/install.md. ARGS="--debian 12 --architecture arm64"
+deb: $(VENV)/.test
+	@sh scripts/tools dpkg-deb=dpkg
+	$(BIN)/python -m scripts.deb $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venvs build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -206,11 +211,11 @@ $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 	@$(call install,$(BIN)/python,$(DEVICE))
 	@touch $@
 
-# What the tests need besides.
+# What the tests need besides, and what writes bills of materials.
 TESTED := $(DEVICE) codecs parquet grpc otlp serial pictures
-$(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt $(VENV)/.build
+$(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt locks/sbom.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
-	@$(call install,$(BIN)/python,$(TESTED),test)
+	@$(call install,$(BIN)/python,$(TESTED),test sbom)
 	@$(call workstation,$(BIN)/python)
 	@touch $@ $(VENV)/.device
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -49,10 +50,32 @@ CUDA = (
 SYSTEM = {"tflite-runtime": "numpy"}
 """What a lock leaves to the system on 32-bit Arm: there is no wheel of it, and Debian has a package."""
 
+PROJECT = "edge-runtime (pyproject.toml)"
+"""Who needs a package, where it is the project itself and no other package."""
+
 _PIN = re.compile(r"^([a-z0-9]+(?:-[a-z0-9]+)*)==([^\s;\\]+)(?: *; *([^\n\\]+?))? *\\?$", re.MULTILINE)
 """Name, version and marker, as uv writes them."""
 _OURS = re.compile(r"edge-runtime\[([a-z,-]+)\]")
 """How edge-export asks for edge-runtime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Package as a lock names it.
+
+    Attributes:
+        name: normalised, as ``paho-mqtt``.
+        version: the one that may be installed.
+        marker: machines and Pythons that it is for; None: all.
+        hashes: SHA-256 of each of its wheels, hexadecimal.
+        wanted_by: packages of the lock that need it, and `PROJECT`.
+    """
+
+    name: str
+    version: str
+    marker: str | None
+    hashes: tuple[str, ...]
+    wanted_by: tuple[str, ...]
 
 
 def projects() -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -90,6 +113,19 @@ def wanted(device: Mapping[str, object], workstation: Mapping[str, object]) -> d
 def pins(text: str) -> list[tuple[str, str, str | None]]:
     """Name, version and marker of everything that a lock names."""
     return [(name, version, marker or None) for name, version, marker in _PIN.findall(text)]
+
+
+def packages(text: str) -> list[Pin]:
+    """Everything that a lock names, with hashes and who needs it."""
+    found = []
+    for entry in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE):
+        for name, version, marker in pins(entry):
+            hashes = tuple(re.findall(r"--hash=sha256:(\w+)", entry))
+            wanted_by = tuple(
+                re.findall(r"^ +#(?: via)? +(?!via$)(\S+(?: \(pyproject\.toml\))?)$", entry, re.MULTILINE)
+            )
+            found.append(Pin(name, version, marker, hashes, wanted_by))
+    return found
 
 
 def rounds(texts: Iterable[str]) -> list[list[str]]:

@@ -1,9 +1,10 @@
 """Wheels of both distributions, built twice in unlike places; the same bytes, or exit code 1.
 
-    python -m scripts.wheels [--out dist]      make wheels
+    python -m scripts.wheels [--out dist] [--also torch==2.13.0]      make wheels
 
 Built is what git tracks, as it is in the working tree. Every time inside is that of the last commit, so anyone who
-builds this commit with the same hatchling gets these bytes.
+builds this commit with the same hatchling gets these bytes. Beside each wheel lies its bill of materials: what the
+locks name for its extras.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_runtime._version import __version__
+from scripts import locks, sbom
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 FOLDERS = (".", "export")
-"""Folders of the two pyproject.toml."""
+"""Folders of the two pyproject.toml: the device's and the workstation's."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,15 @@ def main() -> int:
     """Build, compare and keep."""
     parser = argparse.ArgumentParser(description="Build the wheels twice and compare them.")
     parser.add_argument("--out", type=Path, default=CHECKOUT / "dist", help="folder (default: %(default)s)")
-    out: Path = parser.parse_args().out
+    parser.add_argument(
+        "--also", nargs="+", default=[], metavar="NAME==VERSION", help="parts of edge-export that no lock names"
+    )
+    options = parser.parse_args()
+    out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     same = True
-    for folder in FOLDERS:
+    stated = sbom.licences()
+    for folder, parts in zip(FOLDERS, parts_of(options.also), strict=True):
         with tempfile.TemporaryDirectory() as place:
             one, other = (build(folder, Path(place, each.name), each) for each in PLACES)
             data = one.read_bytes()
@@ -54,8 +64,37 @@ def main() -> int:
             same = same and equal
             print(f"{one.name}  {len(data):,} bytes  {'the same twice' if equal else 'NOT THE SAME TWICE'}")
             print(f"  sha256 {hashlib.sha256(data).hexdigest()}")
-            shutil.copy(one, out)
+            kept = Path(shutil.copy(one, out))
+            name, version = kept.name.split("-")[:2]
+            product = sbom.Product(kept, "pypi", name.replace("_", "-"), version, {})
+            sbom.write(product, parts, stated, commit_time())
     return 0 if same else 1
+
+
+def parts_of(also: Sequence[str]) -> tuple[list[locks.Pin], list[locks.Pin]]:
+    """Read what is installed with each wheel: all that the locks of its extras name, for every Python and machine.
+
+    Args:
+        also: ``name==version`` of what edge-export needs and no lock names.
+    """
+    device, workstation = (_extras(project) for project in locks.projects())
+    unlocked = [
+        locks.Pin(name, version, None, (), (locks.PROJECT,)) for name, version, _ in locks.pins("\n".join(also))
+    ]
+    ours = locks.Pin("edge-runtime", __version__, None, (), (locks.PROJECT,))
+    # Those for training are in a lock of another name.
+    names = ["export" if name == "train" else name for name in workstation]
+    return _named(device), [*_named(names), ours, *unlocked]
+
+
+def _extras(project: Mapping[str, object]) -> list[str]:
+    table = project["project"]
+    assert isinstance(table, Mapping)
+    return list(table["optional-dependencies"])
+
+
+def _named(names: Sequence[str]) -> list[locks.Pin]:
+    return [pin for name in names for pin in locks.packages((locks.FOLDER / f"{name}.txt").read_text("utf-8"))]
 
 
 def build(folder: str, at: Path, place: Place) -> Path:
@@ -76,7 +115,7 @@ def build(folder: str, at: Path, place: Place) -> Path:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, tree / name)
             (tree / name).chmod(place.mode)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip()}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
         cwd=tree / folder,
@@ -86,6 +125,11 @@ def build(folder: str, at: Path, place: Place) -> Path:
     )
     (wheel,) = out.glob("*.whl")
     return wheel
+
+
+def commit_time() -> int:
+    """Seconds since 1970 of the last commit: the time of every file that is built."""
+    return int(_git("log", "-1", "--format=%ct"))
 
 
 def _git(*arguments: str) -> str:

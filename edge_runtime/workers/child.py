@@ -128,7 +128,12 @@ class Child:
         return self.ready and self._process is not None and self._clock.monotonic() - self._alive > self._watchdog_s
 
     def close(self) -> None:
-        """Close what it was heard on."""
+        """End it at once, if it still runs, and close what it was heard on."""
+        if self._process is not None:
+            self.kill()
+            self.stop()
+            self._process.wait()
+            self._process = None
         self._loop.unwatch(self._notified.fileno())
         self._notified.close()
 

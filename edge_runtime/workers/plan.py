@@ -125,6 +125,16 @@ def own_path(path: Path, worker: int) -> Path:
     return path.parent / f"worker-{worker}" / path.name if worker else path
 
 
+def outboxes(outbox: OutboxConfig) -> dict[int, Path]:
+    """Find the outboxes of an application that are there, by the number of their worker; 0 without workers."""
+    path = outbox.path
+    found = {0: path} if path.exists() else {}
+    for folder in path.parent.glob("worker-*"):
+        if (match := re.fullmatch(r"worker-([1-9]\d{0,3})", folder.name)) and (folder / path.name).exists():
+            found[int(match[1])] = folder / path.name
+    return dict(sorted(found.items()))
+
+
 def adopted(outbox: OutboxConfig | None, worker: int, workers: int) -> tuple[Path, ...]:
     """Find the outboxes that a worker adopts: those of numbers beyond `workers`, shared out in turns.
 
@@ -135,14 +145,10 @@ def adopted(outbox: OutboxConfig | None, worker: int, workers: int) -> tuple[Pat
     """
     if outbox is None:
         return ()
-    path = outbox.path
-    found = {0: path} if path.exists() else {}
-    for folder in path.parent.glob("worker-*"):
-        if (match := re.fullmatch(r"worker-([1-9]\d{0,3})", folder.name)) and (folder / path.name).exists():
-            found[int(match[1])] = folder / path.name
-    if workers == 0:
-        return tuple(found[number] for number in sorted(found) if number)
-    gone = sorted(number for number in found if not 1 <= number <= workers)
+    found = outboxes(outbox)
+    gone = [number for number in found if number > workers or (workers and not number)]
+    if not workers:
+        return tuple(found[number] for number in gone)
     return tuple(found[number] for at, number in enumerate(gone) if at % workers == worker - 1)
 
 

@@ -72,8 +72,8 @@ class Share:
     def owns(self, key: str) -> bool:
         """Return whether a key belongs to it. Two levels, so that machines may have different numbers of workers."""
         return (
-            part_of(key, self.machines, b"machine") == self.machine - 1
-            and part_of(key, self.workers, b"worker") == self.worker - 1
+            part_of(key, self.machines, b"key/machine") == self.machine - 1
+            and part_of(key, self.workers, b"key/worker") == self.worker - 1
         )
 
 

@@ -107,7 +107,7 @@ class WorkersSite:
             log.info("observe: listening: url=http://%s:%d/", *tcp.getsockname()[:2])
 
     def changed(self) -> None:
-        """Have workers that are ready keep their last answers, where there is a page: they do from the first question."""
+        """Have workers that are ready keep their last answers, where there is a page: a first question begins that."""
         for child in self._children:
             if self._keeps_a_past and child.ready and child.pid is not None and child.pid not in self._met:
                 self._met.add(child.pid)
@@ -143,7 +143,9 @@ class WorkersSite:
                 log.debug("workers: worker %d gave no picture: %s", child.worker, error)
         if not reports:
             raise Refused(503, "no worker answers: they start, or the log says why they do not", retry=True)
-        about = {"name": self._name, "workers": facts_of(self._children, self._restarts), "cases": False}
+        pids = {str(child.worker): child.pid for child in self._children}
+        workers = facts_of(self._children, self._restarts) | {"pids": pids}
+        about = {"name": self._name, "workers": workers, "cases": False}
         return merged(reports, query, about)
 
     def complete(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +194,7 @@ class WorkersSite:
         return work
 
     def _owner(self, key: str) -> Asker:
-        return self._askers[1 + part_of(key, len(self._children), b"worker")]
+        return self._askers[1 + part_of(key, len(self._children), b"key/worker")]
 
     def _submit(self, callback: Callable[[], None]) -> None:
         self._pool.submit(callback)

@@ -91,7 +91,6 @@ class Supervisor:
             self._drain()
         finally:
             for child in self.children:
-                child.kill()
                 child.close()
             signal.signal(signal.SIGCHLD, before)
         if self._failed:

@@ -1,9 +1,11 @@
 """Windows per CPU second of several workers beside one process, and what a message of another worker costs.
 
 A stand-in for a broker sends all messages to each worker as fast as it takes them (QoS 1), so that every process works
-without a pause, whatever else runs on the machine: a real broker has to keep up with one copy for each worker. CPU time
-is that of all processes of the application, the parent included. Each round runs every number of workers twice, with
-few messages and with many, in turns; what is stated is the difference, so starting and loading cost nothing. Medians.
+without a pause: a real broker has to keep up with one copy for each worker. First the shares of all workers are worked
+off one after another, each by a process that has the machine to itself (``--machine I/N``, the same code): what sharing
+costs. Then, for as many workers as there are processors, all at once, the parent included: what the processors share
+(caches, two threads of a core) is in it, too. Each run is made with few messages and with many, and the difference is
+stated, so starting and loading cost nothing. Medians over rounds, of the ratio to one process in the same round.
 
     python -m benchmarks workers
     python benchmarks/bench_workers.py --rounds 3 --windows 4000 --workers 1 2
@@ -185,32 +187,47 @@ class Application:
 
 
 def measure(workers: Sequence[int], rounds: int, windows: int, samples: int, codec: str) -> Report:
-    """Measure all numbers of workers in turns."""
+    """Measure all numbers of workers in turns, each beside one process of the same round."""
     report = Report(
         f"workers: {samples} samples a message, codec {codec}, {KEYS} keys",
-        ("workers", "windows per CPU second", "of one process", "us of CPU a window"),
+        ("workers", "windows per CPU second", "of one process", "all at once, of one process"),
     )
     feeds = [messages(round(windows * part), samples, codec) for part in (SMALL, 1.0)]
-    costs: dict[int, list[float]] = {number: [] for number in workers}
+    alone: dict[int, list[float]] = {number: [] for number in workers}
+    at_once: dict[int, list[float]] = {number: [] for number in workers}
     foreign: list[float] = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for _ in range(rounds):
+
+        def difference(number: int, *options: str) -> Cost:
+            small, large = (run(Path(name), number, feed, codec, *options) for feed in feeds)
+            return Cost(*(a - b for a, b in zip(large, small, strict=True)))
+
+        def cost(number: int) -> float:
+            parts = [difference(1, "--machine", f"{part}/{number}") for part in range(1, number + 1)]
+            return sum(one.cpu_s for one in parts) / sum(one.windows for one in parts)
+
+        for at in range(rounds):
             for number in workers:
-                small, large = (run(folder, number, feed, codec) for feed in feeds)
-                spent, answered = large.cpu_s - small.cpu_s, large.windows - small.windows
-                costs[number].append(spent / answered)
-                print(f"  {number} workers: {1e6 * spent / answered:.1f} us a window, {answered} windows", flush=True)
-            # Keys of which this machine has none, so that all is dropped.
-            small, large = (run(folder, 1, feed, codec, "--machine", NO_KEY) for feed in feeds)
-            assert large.windows == 0, "this machine has a key after all"
-            foreign.append((large.cpu_s - small.cpu_s) / (large.foreign - small.foreign))
-    one = statistics.median(costs[workers[0]])
+                alone[number].append(cost(number))
+                if 1 < number <= (os.cpu_count() or 1):
+                    both = difference(number)
+                    at_once[number].append(both.cpu_s / both.windows)
+                print(f"  round {at}, {number} workers: {1e6 * alone[number][-1]:.1f} us a window", flush=True)
+            dropped = difference(1, "--machine", NO_KEY)
+            assert not dropped.windows, "this machine has a key after all"
+            foreign.append(dropped.cpu_s / dropped.foreign)
+    one = alone[workers[0]]
     for number in workers:
-        cost = statistics.median(costs[number])
-        report.rows.append((number, 1 / cost, one / cost, 1e6 * cost))
+        report.rows.append(
+            (number, 1 / statistics.median(alone[number]), _of(one, alone[number]), _of(one, at_once[number]))
+        )
     report.notes.append(f"a message of another worker: {1e6 * statistics.median(foreign):.2f} us")
     return report
+
+
+def _of(one: Sequence[float], costs: Sequence[float]) -> float | None:
+    """Median over the rounds of one process's cost by this one."""
+    return statistics.median(a / b for a, b in zip(one, costs, strict=True)) if costs else None
 
 
 def main() -> int:

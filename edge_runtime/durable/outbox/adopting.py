@@ -16,6 +16,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox.outbox import Outbox
 from edge_runtime.durable.outbox.records import Closing, Counts, HardCase
+from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
 from edge_runtime.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,11 @@ class AdoptingOutbox(Outbox):
     Args:
         config: limits and policy, of the own one and of the others.
         clock: see `Outbox`.
+        connect: see `Outbox`.
     """
 
-    def __init__(self, config: OutboxConfig, clock: Clock) -> None:
-        super().__init__(config, clock)
+    def __init__(self, config: OutboxConfig, clock: Clock, connect: Connect = connect_sqlite) -> None:
+        super().__init__(config, clock, connect)
         self._adopts = config, clock
         self._others: list[Outbox] = []  # replaced as a whole: other threads may go over it meanwhile
         self._own_turn = True

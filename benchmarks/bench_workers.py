@@ -84,7 +84,7 @@ def messages(windows: int, samples: int, codec: str) -> list[tuple[str, bytes]]:
             payload = (
                 struct.pack("<d", t) + values.tobytes()
                 if codec == "raw"
-                else orjson.dumps({"t": t, "values": values.round(4).tolist()}, option=orjson.OPT_SERIALIZE_NUMPY)
+                else orjson.dumps({"t": t, "values": values.astype(float).round(4).tolist()})
             )
             found.append((f"watch/device-{key:02d}/imu", payload))
     return found

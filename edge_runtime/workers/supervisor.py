@@ -136,7 +136,7 @@ class Supervisor:
                     self._codes.append(code if code >= 0 else FAILED)
                 else:
                     self._ended(child, f"ended {ended(code)}", code)
-                self._on_change()
+                    self._on_change()
 
     def _ended(self, child: Child, how: str, code: int) -> None:
         """Start a worker again, or give up (rules 3 and 4)."""

@@ -69,7 +69,8 @@ def started(repository: Path) -> str:
     http, _ = free_ports()
     done = subprocess.run(
         [
-            triton / "bin" / "tritonserver", "--model-repository", repository, "--backend-directory", triton / "backends",
+            triton / "bin" / "tritonserver",
+            "--model-repository", repository, "--backend-directory", triton / "backends",
             "--http-address", "127.0.0.1", "--http-port", str(http), "--allow-grpc", "0", "--allow-metrics", "0",
         ],
         capture_output=True, text=True, check=False, timeout=120,

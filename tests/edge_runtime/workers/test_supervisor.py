@@ -110,8 +110,8 @@ def test_the_others_start_when_the_first_is_ready_and_all_stop_together(tmp_path
     with deadline(one):
         assert one.run() == 0
     assert [one.starts(worker) for worker in (1, 2, 3)] == [1, 1, 1]
-    assert one.states[-1] == "degraded"
-    assert "well" in one.states
+    assert one.states[0] == "degraded"
+    assert one.states[-1] == "well"  # a stop that was asked for is no trouble
 
 
 def test_a_worker_that_ended_is_started_again_while_the_others_go_on(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def measure(workers: Sequence[int], rounds: int, windows: int, samples: int, cod
 
         def difference(number: int, *options: str) -> Cost:
             small, large = (run(Path(name), number, feed, codec, *options) for feed in feeds)
-            return Cost(*(a - b for a, b in zip(large, small, strict=True)))
+            return Cost(large.cpu_s - small.cpu_s, large.windows - small.windows, large.foreign - small.foreign)
 
         def cost(number: int) -> float:
             parts = [difference(1, "--machine", f"{part}/{number}") for part in range(1, number + 1)]

@@ -1,7 +1,7 @@
 """Picture: one report of several workers, in the fields of one application's, so that the page and commands show it.
 
 Counts and rates are sums; a latency is that of the slowest worker; an answer, event or drop stands as its worker gave
-it. What says that something is wrong is taken from the worker where it is.
+it. What says that something is wrong is taken from the worker where it is; levels and the board are the first worker's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from edge_runtime.observe.report import MOST_KEYS, Query
 Report = dict[str, Any]
 
 _SHOWN: Final = 20
-_LEVELS: Final = ("accepting", "reachable")
 
 
 def merged(reports: Sequence[Report], query: Query, about: Mapping[str, Any]) -> Report:
@@ -26,7 +25,6 @@ def merged(reports: Sequence[Report], query: Query, about: Mapping[str, Any]) ->
         about: more about the application; each worker under ``workers``.
     """
     first = reports[0]
-    keys = sorted((one for report in reports for one in report["keys"]), key=lambda one: float(one["age_s"]))
     counts = _added([report["counts"] for report in reports])
     app = first["app"] | {"uptime_s": max(report["app"]["uptime_s"] for report in reports), **about}
     return {
@@ -34,23 +32,38 @@ def merged(reports: Sequence[Report], query: Query, about: Mapping[str, Any]) ->
         "app": app,
         "backend": _worst(reports, "backend", lambda one: bool(one.get("failed"))),
         "rates": _rates(reports, counts),
-        "keys": sorted(keys[: min(query.keys, MOST_KEYS)], key=lambda one: str(one["key"])),
+        "keys": _keys(reports, min(query.keys, MOST_KEYS)),
         "keys_found": sum(report["keys_found"] for report in reports),
         "events": _latest(reports, "events", "start"),
         "corrections": _latest(reports, "corrections", "end"),
-        "alarms": [alarm for report in reports for alarm in report["alarms"]],
+        "alarms": _all(reports, "alarms"),
         "cloud": _cloud([report["cloud"] for report in reports]),
         "governor": _worst(reports, "governor", lambda one: bool(one and one.get("level"))),
         "update": first["update"],
-        "brokers": {name: all(report["brokers"].get(name) for report in reports) for name in first["brokers"]},
+        "brokers": _brokers(reports),
         "latency_ms": _slowest([report["latency_ms"] for report in reports]),
         "counts": counts,
-        "gauges": {f"{name}": value for name, value in first["gauges"].items() if name not in _LEVELS},
+        "gauges": first["gauges"],
         "drops": _drops(reports),
         "outbox": _outbox([report["outbox"] for report in reports if report["outbox"] is not None]),
         "board": first["board"],
         "process": _added([report["process"] for report in reports]),
     }
+
+
+def _all(reports: Sequence[Report], name: str) -> list[dict[str, Any]]:
+    return [one for report in reports for one in report[name]]
+
+
+def _keys(reports: Sequence[Report], most: int) -> list[dict[str, Any]]:
+    """Take the keys that answered last, by name."""
+    latest = sorted(_all(reports, "keys"), key=lambda one: float(one["age_s"]))[:most]
+    return sorted(latest, key=lambda one: str(one["key"]))
+
+
+def _brokers(reports: Sequence[Report]) -> dict[str, bool]:
+    """Count a broker as connected where it is to every worker."""
+    return {name: all(report["brokers"].get(name) for report in reports) for name in reports[0]["brokers"]}
 
 
 def _added(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -64,8 +77,7 @@ def _worst(reports: Sequence[Report], name: str, bad: Callable[[Any], bool]) -> 
 
 
 def _latest(reports: Sequence[Report], name: str, by: str) -> list[dict[str, Any]]:
-    found = [one for report in reports for one in report[name]]
-    return sorted(found, key=lambda one: float(one[by] or 0))[-_SHOWN:]
+    return sorted(_all(reports, name), key=lambda one: float(one[by] or 0))[-_SHOWN:]
 
 
 def _rates(reports: Sequence[Report], counts: Mapping[str, Any]) -> dict[str, Any]:

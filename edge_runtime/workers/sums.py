@@ -56,16 +56,10 @@ class Sums:
         for worker, (pid, text) in pages.items():
             found = parse(text)
             self._note(worker, pid, {name: one for name, one in found.items() if one.kind != "gauge"})
-            for name, one in found.items():
-                if one.kind == "gauge":
-                    samples = {_labelled(sample, worker): value for sample, value in one.samples.items()}
-                    _add(merged, name, one._replace(samples=samples))
+            _add(merged, {name: _labelled(one, worker) for name, one in found.items() if one.kind == "gauge"})
         for counted in self._workers.values():
-            for families in (*counted.before, counted.now):
-                for name, one in families.items():
-                    _add(merged, name, one)
-        for name, one in own.items():
-            _add(merged, name, one)
+            _add(merged, *counted.before, counted.now)
+        _add(merged, own)
         return render_families(merged, openmetrics=openmetrics)
 
     def _note(self, worker: int, pid: int, families: dict[str, Family]) -> None:
@@ -73,24 +67,23 @@ class Sums:
         counted = self._workers.setdefault(worker, _Counted(pid))
         if counted.pid != pid:
             ended: dict[str, Family] = {}
-            for one in (*counted.before, counted.now):
-                for name, family in one.items():
-                    _add(ended, name, family)
+            _add(ended, *counted.before, counted.now)
             counted.pid, counted.before = pid, [ended]
         counted.now = families
 
 
-def _add(into: dict[str, Family], name: str, family: Family) -> None:
+def _add(into: dict[str, Family], *parts: Mapping[str, Family]) -> None:
     """Add samples to those of the same name, labels included."""
-    known = into.get(name)
-    samples: dict[str, float] = {} if known is None else known.samples
-    if known is None:
-        into[name] = family._replace(samples=samples)
+    for name, family in [one for part in parts for one in part.items()]:
+        samples = into.setdefault(name, family._replace(samples={})).samples
+        for sample, value in family.samples.items():
+            samples[sample] = samples.get(sample, 0.0) + value
+
+
+def _labelled(family: Family, worker: int) -> Family:
+    """Add the label of a worker to each sample."""
+    samples = {}
     for sample, value in family.samples.items():
-        samples[sample] = samples.get(sample, 0.0) + value
-
-
-def _labelled(sample: str, worker: int) -> str:
-    """Add the label of a worker to a sample's name."""
-    name, brace, rest = sample.partition("{")
-    return f'{name}{{worker="{worker}"{"," if brace else "}"}{rest}'
+        name, brace, rest = sample.partition("{")
+        samples[f'{name}{{worker="{worker}"{"," if brace else "}"}{rest}'] = value
+    return family._replace(samples=samples)

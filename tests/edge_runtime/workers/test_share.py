@@ -92,7 +92,7 @@ class FakeBroker:
 
 
 def publish(key: str, topic: str = "watch/{}/imu") -> Publish:
-    return topic.format(key).encode(), b"payload", 1, 1, 0
+    return topic.format(key).encode(), b"payload", 1, 1, 0, None
 
 
 def shared(metrics: Metrics, **settings: Any) -> tuple[FakeBroker, list[Any]]:
@@ -138,7 +138,7 @@ def test_a_topic_without_a_key_is_refused_by_one_worker_only() -> None:
         own = OwnTopics(broker, config, Share(worker, 3), Metrics())
         heard: list[Any] = []
         own.subscribe(config.filters(), lambda *arrived, heard=heard: heard.append(arrived))
-        broker.receive([(b"too/short", b"", 0, 0, 0)], 5.0, None)
+        broker.receive([(b"too/short", b"", 0, 0, 0, None)], 5.0, None)
         counted += len(heard)
     assert counted == 1
 

@@ -73,7 +73,7 @@ class Cost(NamedTuple):
 
 
 def messages(windows: int, samples: int, codec: str) -> list[tuple[str, bytes]]:
-    """Messages of `samples` samples for all keys in turns, about so many windows in all."""
+    """Messages of `samples` samples for all keys in turns, about `windows` windows in all."""
     rng = np.random.default_rng(1)
     signal_ = rng.normal(0, 0.5, (4096, CHANNELS)).astype(np.float32)
     found = []

@@ -44,7 +44,7 @@ _ANSWER_S: Final = 2.0
 
 
 class WorkersSite:
-    """What looks into all workers. Loaded where a socket, an address or a file is configured.
+    """Listener of all workers: page, metrics and socket. Loaded where a socket, an address or a file is configured.
 
     Args:
         config: who may look, and where.
@@ -200,7 +200,7 @@ class WorkersSite:
         self._pool.submit(callback)
 
     def _bind(self, path: Path | None, *, named: bool) -> socket.socket | None:
-        """Listen on the application's socket; one that nobody asked for by name may be missing."""
+        """Listen on the application's socket; one that was not named may be missing."""
         if path is None:
             return None
         try:

@@ -3,9 +3,9 @@
 1. The first worker starts alone. A mistake in the configuration is logged once, and figures of the model that the start
    measures are there for the others, which start when the first is ready.
 2. The application is ready when all workers were.
-3. A worker that ends unasked is started again, after a back-off. One that lived for `SETTLED_S` begins to count anew.
+3. A worker that ends unasked is started again, after a back-off. Ends count in a row until one lived for `SETTLED_S`.
 4. A worker whose configuration is wrong (exit code 2), or that ended `MOST_ENDS` times in a row, ends the application:
-   its keys are nobody else's, so the service manager is to decide.
+   its keys have no other worker, so the service manager is to decide.
 5. A worker that shows no life is killed, and is then one that ended.
 6. At a stop, all workers drain at the same time. One that has not ended when it should have is killed.
 """

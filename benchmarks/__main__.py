@@ -60,6 +60,7 @@ SCRIPTS = {
     "frontends": "bench_frontends",
     "wake-words": "bench_wake_words",
     "otlp": "bench_otlp",
+    "workers": "bench_workers",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

@@ -19,7 +19,7 @@ from typing import Final
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EdgeError
-from edge_runtime.watch.asking import Asker
+from edge_runtime.observe.asking import Asker
 from edge_runtime.watch.screen import Painter
 from edge_runtime.watch.terminal import Watcher
 

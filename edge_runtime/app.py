@@ -42,10 +42,13 @@ from edge_runtime.system.watchdog import Watchdog
 from edge_runtime.tasks.key_thresholds import KeyThresholds
 from edge_runtime.types import Correction, Done, FinalAnswer
 from edge_runtime.windowing.join import windower_of
+from edge_runtime.workers.plan import Part, alone
+from edge_runtime.workers.share import OwnTopics, by_topic, own_readings
 
 if TYPE_CHECKING:
     from edge_runtime.composition.cloud_path import CloudPath
     from edge_runtime.governor.governor import Governor
+    from edge_runtime.sources.mqtt import Broker
     from edge_runtime.update.updates import Updates
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,7 @@ class App:
             this one's place is to be given as `handed_over`. None: the hang is logged and goes on.
         handed_over: what the process before this one said when it was replaced.
         rehearsal: it will not be run: updates count no start and change nothing.
+        part: keys that are its own, and outboxes that it adopts; None: all of this machine's.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused; or there is no source or no
@@ -85,9 +89,11 @@ class App:
         replace_process: Callable[[Mapping[str, object]], None] | None = None,
         handed_over: Mapping[str, object] | None = None,
         rehearsal: bool = False,
+        part: Part | None = None,
     ) -> None:
         config.require_ends(sources, sinks)
         self.config = config
+        self._part = part or alone(config)
         self._window = replace(config.window, parts=config.window.parts or any(map(brings_parts, config.source)))
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
@@ -117,7 +123,7 @@ class App:
             # Where readings come from, where answers go, and where hard cases do.
             self.loop = Loop(config.model.latency_budget_ms / 1e3, self.clock)
             stack.callback(self.loop.close)
-            self.brokers = Brokers(config, self.metrics)
+            self.brokers = Brokers(config, self.metrics, self._notifier.part if self._part.share.workers > 1 else None)
             if not sources:
                 require_channels(config.source, manifest.input)
             self.sources = [*(self._source(i, part) for i, part in enumerate(config.source)), *sources]
@@ -227,12 +233,16 @@ class App:
 
     def _source(self, position: int, config: SourceConfig) -> Source:
         name = f"source[{position}]"
+        clients: Mapping[str, Broker] = self.brokers.clients
+        share = self._part.share
+        if config.type == "mqtt" and by_topic(config) and not share.everything:
+            clients = {config.broker: OwnTopics(clients[config.broker], config, share, self.metrics)}
         try:
             return build_source(
                 config,
                 name=name,
                 contract=self.model.manifest.input,
-                broker_clients=self.brokers.clients,
+                broker_clients=clients,
                 metrics=self.metrics,
                 clock=self.clock,
             )
@@ -271,6 +281,7 @@ class App:
             clock=self.clock,
         )
         stack.callback(cloud.close)
+        cloud.outbox.adopt(self._part.adopts)
         return cloud
 
     def _governor(self, stack: ExitStack) -> Governor | None:
@@ -343,7 +354,8 @@ class App:
             )
             self.pipeline.recover(self.model.manifest.input, self._window)
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
-                source.open(self.loop, self.observers.silence.watch(part or source.name, self.pipeline.deliver))
+                deliver = self.observers.silence.watch(part or source.name, self.pipeline.deliver)
+                source.open(self.loop, own_readings(deliver, part, self._part.share, self.metrics))
             self.kept.begin_windows()
             self.observers.start()
             if self.updates is not None:

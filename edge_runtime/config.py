@@ -54,6 +54,10 @@ class AppConfig:
     name: str = ""
     """Tells several applications on one host apart: part of the default client ids. Empty: made of this file's path, so
     that a broker's session is found again after a restart. Set it where the file may move."""
+    workers: int = 1
+    """Processes with a model each, which share the keys (docs/workers.md); used by ``edge-runtime run``."""
+    machine: str = ""
+    """Which of several machines with this file this one is, as ``2/3``: only its part of the keys is answered here."""
     model: ModelConfig
     source: tuple[SourceConfig, ...] = ()
     """At least one, unless a program passes `edge_runtime.App` sources of its own; the same holds for sinks."""
@@ -92,6 +96,8 @@ class AppConfig:
     """Longest time without a reading of a source; after it a warning is logged. 0: none ever is."""
 
     def __post_init__(self) -> None:
+        if not 1 <= self.workers <= 256:
+            raise ValueError(f"workers must be 1 to 256, got {self.workers}")
         if self.silence_s < 0:
             raise ValueError("silence_s must not be negative")
         if self.cloud is not None and self.outbox is None:

@@ -47,9 +47,13 @@ def add(commands: Any) -> None:
         default=[],
         help="a group whose devices it may open, besides those of its sources: gpio, i2c, video; may be repeated",
     )
-    parser.add_argument("--memory", default="256M", help="bound on memory (default: %(default)s)")
+    parser.add_argument("--memory", default="", help="bound on memory (default: 256M for each worker)")
     parser.add_argument(
-        "--cpu", type=count, default=0, metavar="PERCENT", help="bound, of one core (default: 100 for each thread)"
+        "--cpu",
+        type=count,
+        default=0,
+        metavar="PERCENT",
+        help="bound, of one core (default: 100 for each thread of each worker)",
     )
     parser.add_argument(
         "--watchdog", type=count, default=30, metavar="SECONDS", help="how long it may hang (default: %(default)s)"
@@ -75,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             name=options.name,
             user=options.user,
             groups=tuple(options.group),
-            memory_max=options.memory,
+            memory_max=options.memory or f"{256 * app.workers}M",
             cpu_percent=options.cpu,
             watchdog_s=options.watchdog,
         )

@@ -105,10 +105,16 @@ def _config(where: Path) -> OutboxConfig:
         if file.read(len(_SQLITE)) == _SQLITE:
             return OutboxConfig(path=where)
     from edge_runtime import config  # noqa: PLC0415 - numpy and the rest
+    from edge_runtime.workers.plan import outboxes  # noqa: PLC0415 - as above
 
-    outbox = config.load_config(where).outbox
+    loaded = config.load_config(where)
+    outbox = loaded.outbox
     if outbox is None:
         raise ConfigError(f"{where}: there is no [outbox], so nothing waits anywhere")
+    found = outboxes(outbox)
+    if loaded.workers > 1 or (found and 0 not in found):
+        names = " ".join(map(str, found.values())) or "none is there yet"
+        raise ConfigError(f"{where}: each worker has an outbox of its own; name one in place of {where}: {names}")
     return outbox
 
 

@@ -29,12 +29,18 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.config import load_config  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model import resets  # noqa: PLC0415
+    from edge_runtime.observe.asking import Asker  # noqa: PLC0415
 
-    path = load_config(options.config).state_file
+    config = load_config(options.config)
+    path = config.state_file
     if path is None:
         raise ConfigError(f"{options.config} names no file for state; add [reading_log] with a path")
     if len(options.keys) > resets.MAX_KEYS:
         raise ConfigError(f"at most {resets.MAX_KEYS} keys at a time")
-    done = resets.ask(path, options.keys, SystemClock(), options.wait)
+    if config.workers > 1:  # each key is with one of them, which their parent knows
+        asker = Asker(config.socket_file, SystemClock(), options.wait)
+        done = int(asker.ask("/api/reset", {"keys": options.keys})["done"])
+    else:
+        done = resets.ask(path, options.keys, SystemClock(), options.wait)
     print(f"reset {done} of {len(options.keys)} keys; the others had nothing to forget")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.cli import SAFE_PATH, exits
-from edge_runtime.cli.arguments import existing_file, factor
+from edge_runtime.cli.arguments import count, existing_file, factor
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_runtime.app import App
     from edge_runtime.config import AppConfig
     from edge_runtime.listen.live_check import LiveCheck
+    from edge_runtime.system.sd_notify import SystemdNotifier
 
 
 def add(commands: Any) -> None:
@@ -54,9 +56,22 @@ def add(commands: Any) -> None:
         type=factor,
         help="with --check: listen to the brokers for so long, and say what comes for the sources, and on other topics",
     )
+    parser.add_argument(
+        "--workers",
+        type=count,
+        metavar="N",
+        help="processes with a model each, which share the keys, in place of workers in the file (docs/workers.md)",
+    )
+    parser.add_argument(
+        "--machine",
+        metavar="I/N",
+        help="answer this machine's part of the keys alone, as 2/3 of three machines, in place of machine in the file",
+    )
     parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
     parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")
     parser.add_argument("--handed-over", type=orjson.loads, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=count, default=0, help=argparse.SUPPRESS)  # this process is one of them
+    parser.add_argument("--socket", type=Path, default=None, help=argparse.SUPPRESS)  # on which its parent asks it
     parser.set_defaults(run=run)
 
 
@@ -69,28 +84,62 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.app import App  # noqa: PLC0415
-    from edge_runtime.system import collector, malloc  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
-    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.workers import plan  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
+    config = dataclasses.replace(
+        config, workers=options.workers or config.workers, machine=options.machine or config.machine
+    )
+    plan.check(config)
+    config = plan.for_machine(config)
     if options.check:
         return check(config, options.config, seconds=options.seconds, as_json=options.json)
+    notifier = SystemdNotifier.from_environment(os.environ)
+    if config.workers > 1 and not options.worker:
+        from edge_runtime.workers import parent  # noqa: PLC0415 - only where there are several
+
+        def command(worker: int, folder: Path) -> list[str]:
+            socket = folder / f"worker-{worker}.sock"
+            return [*_command(options, config), "--worker", str(worker), "--socket", str(socket)]
+
+        return parent.run(config, command, notifier, as_json=options.json)
+    return _run_app(config, notifier, options)
+
+
+def _run_app(config: AppConfig, notifier: SystemdNotifier, options: argparse.Namespace) -> int:
+    """Run an application, or one worker of it, in this process."""
+    from edge_runtime.app import App  # noqa: PLC0415 - as in `run`
+    from edge_runtime.system import collector, malloc  # noqa: PLC0415
+    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.workers import plan  # noqa: PLC0415
+
+    worker: int = options.worker
+    arguments = [*_command(options, config)]
+    part = plan.alone(config)
+    if worker:
+        arguments += ["--worker", str(worker), "--socket", str(options.socket)]
+        part = plan.part_of_worker(config, worker)
+        config = plan.for_worker(config, worker, options.socket)
+        name_in_log(worker)
 
     def replace_process(handed_over: Mapping[str, object]) -> None:
         """Start the same program with the same process number, since an engine hangs in this process."""
-        flags = ["--json"] if options.json else []
-        arguments = ["run", str(options.config), *flags, "--handed-over", orjson.dumps(handed_over).decode()]
-        safe = [SAFE_PATH] if getattr(sys.flags, "safe_path", sys.flags.isolated) else []
-        os.execv(sys.executable, [sys.executable, *safe, "-m", "edge_runtime", *arguments])  # noqa: S606 - no shell is meant
+        os.execv(  # noqa: S606 - no shell is meant
+            sys.executable, [*arguments, "--handed-over", orjson.dumps(handed_over).decode()]
+        )
 
     app = App(
         config,
-        notifier=SystemdNotifier.from_environment(os.environ),
+        notifier=notifier,
         replace_process=replace_process,
         handed_over=options.handed_over,
+        part=part,
     )
+    if worker:
+        from edge_runtime.workers.child import until_parent_ends  # noqa: PLC0415 - only where there are several
+
+        until_parent_ends(app.loop, app.stop)
     malloc.tune_malloc()
     collector.tune_collector()
     with stopped_by_signals(app.stop):
@@ -98,6 +147,25 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(orjson.dumps(app.figures()).decode())
     return exits.finished(drained=drained, lost=app.drops.lost(), restarting=app.restarting)
+
+
+def _command(options: argparse.Namespace, config: AppConfig) -> list[str]:
+    """Return what starts this program once more, for the same application, whatever its file says meanwhile."""
+    safe = [SAFE_PATH] if getattr(sys.flags, "safe_path", sys.flags.isolated) else []
+    flags = [
+        *(["--json"] if options.json else []),
+        *(["--verbose"] if options.verbose else []),
+        *(["--workers", str(config.workers)] if config.workers > 1 else []),
+        *(["--machine", config.machine] if config.machine else []),
+    ]
+    return [sys.executable, *safe, "-m", "edge_runtime", "run", str(options.config), *flags]
+
+
+def name_in_log(worker: int) -> None:
+    """Begin each line of the log with the worker's number."""
+    for handler in logging.getLogger().handlers:
+        known = handler.formatter._fmt if handler.formatter is not None else None  # noqa: SLF001 - it has no other name
+        handler.setFormatter(logging.Formatter(f"worker {worker}: {known or '%(message)s'}"))
 
 
 def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_json: bool = False) -> int:

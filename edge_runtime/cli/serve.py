@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from edge_runtime.cli.arguments import add_trusted, bundle_path, count, existing_file, port, seconds
@@ -22,7 +24,12 @@ def add(commands: Any) -> None:
             "or SIGTERM stops it after the requests under way, within 5 s. Whose bundles may run must be said: with "
             "--trusted-key, or with --allow-unsigned."
         ),
-        epilog="example: edge-runtime serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000",
+        epilog=(
+            "examples:\n"
+            "  edge-runtime serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000\n"
+            "  edge-runtime serve teacher.edge --trusted-key signer.pem --triton-repository models\n"
+            "  edge-runtime serve teacher.edge --trusted-key signer.pem --print-kserve s3://bucket/models"
+        ),
     )
     parser.add_argument("bundle", type=bundle_path, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
     trust = parser.add_mutually_exclusive_group()
@@ -76,6 +83,18 @@ def add(commands: Any) -> None:
     parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
     parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
     parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
+        "--triton-repository",
+        type=Path,
+        metavar="DIR",
+        help="serve nothing: write the bundles' ONNX files there, as models for NVIDIA Triton (docs/my-cloud.md)",
+    )
+    other.add_argument(
+        "--print-kserve",
+        metavar="URI",
+        help="serve nothing: print the KServe InferenceService that runs such a folder, which lies at this address",
+    )
     parser.set_defaults(run=run)
 
 
@@ -88,7 +107,9 @@ def _allow_files(number: int) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal comes, or write the files with which others serve."""
+    if options.triton_repository is not None or options.print_kserve is not None:
+        return _deploy(options)
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.model.config import ModelConfig  # noqa: PLC0415
     from edge_runtime.model.loading import load_model  # noqa: PLC0415
@@ -139,4 +160,28 @@ def run(options: argparse.Namespace) -> int:
         stop.wait()
     for model in models:
         model.close()
+    return 0
+
+
+def _deploy(options: argparse.Namespace) -> int:
+    """Write model repositories, or print services; a bundle is checked as if it were served."""
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - as in `run`
+    from edge_runtime.bundle.load import load_engine  # noqa: PLC0415
+    from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
+    from edge_runtime.engines.base import EngineOptions  # noqa: PLC0415
+    from edge_runtime.server import deployment  # noqa: PLC0415
+
+    trusted = None if options.allow_unsigned else load_keys(options.trusted_keys)
+    services: list[str] = []
+    for path in options.bundle:
+        with open_bundle(path, trusted=trusted) as bundle:
+            variant = deployment.onnx_variant(bundle, options.variant)
+            if options.print_kserve is not None:
+                services.append(deployment.kserve_service(bundle.manifest.name, options.print_kserve))
+                continue
+            load_engine(bundle, variant.name, EngineOptions()).close()  # in a child process first
+            made = deployment.write_triton_repository(options.triton_repository, bundle, variant, options.max_batch)
+            print(f"{made}: variant {variant.name}")
+    if services:
+        sys.stdout.write("---\n".join(services))
     return 0

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Ask once, and print."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.config import load_config  # noqa: PLC0415
-    from edge_runtime.watch.asking import Asker  # noqa: PLC0415
+    from edge_runtime.observe.asking import Asker  # noqa: PLC0415
     from edge_runtime.watch.screen import Painter, ViewState, draw  # noqa: PLC0415
 
     asker = Asker(load_config(options.config).socket_file, SystemClock(), options.wait)

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.config import load_config  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
-    from edge_runtime.watch.asking import Asker  # noqa: PLC0415
+    from edge_runtime.observe.asking import Asker  # noqa: PLC0415
     from edge_runtime.watch.screen import Painter  # noqa: PLC0415
     from edge_runtime.watch.terminal import Watcher  # noqa: PLC0415
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from edge_runtime.config import AppConfig
@@ -19,10 +19,17 @@ class Brokers:
     Args:
         config: of the application.
         metrics: receives what the clients count.
+        on_status: told of each part's status, besides the brokers; None: nothing else is.
     """
 
-    def __init__(self, config: AppConfig, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: AppConfig,
+        metrics: Metrics,
+        on_status: Callable[[str, Mapping[str, object]], None] | None = None,
+    ) -> None:
         self.clients = _clients(config, metrics)
+        self._on_status = on_status
         self._held: list[BrokerClient] = []
 
     def hold(self) -> None:
@@ -39,6 +46,8 @@ class Brokers:
 
     def publish_status(self, part: str, status: Mapping[str, object]) -> None:
         """Publish the status of a part of the application on each broker."""
+        if self._on_status is not None:
+            self._on_status(part, status)
         for client in self.clients.values():
             client.publish_status(part, status)
 

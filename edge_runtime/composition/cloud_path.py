@@ -55,14 +55,15 @@ class CloudPath:
     ) -> None:
         from edge_runtime.cloud.connect import connect  # noqa: PLC0415 - and HTTP
         from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
-        from edge_runtime.durable.outbox import Outbox, path_checks  # noqa: PLC0415
+        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
+        from edge_runtime.durable.outbox.adopting import AdoptingOutbox  # noqa: PLC0415
 
         assert config.outbox is not None
         assert config.cloud is not None
         path_checks.check(config.outbox.path, "outbox.path")
         self._loop = loop
         self._resources = ExitStack()
-        self.outbox = Outbox(config.outbox, clock)
+        self.outbox = AdoptingOutbox(config.outbox, clock)
         """Built, not opened: checking a configuration makes no file and touches none in use."""
         self._resources.callback(self.outbox.close)
         client = connect(config.cloud, clock)

@@ -76,6 +76,23 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
     return _accelerated(ort, model, session_options, options, wanted)
 
 
+def file_tensors(model: bytes) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return the inputs and outputs of a file as it stores them, the first axis included; -1 stands for any size.
+
+    Raises:
+        EngineError: onnxruntime is missing, or does not take the file.
+    """
+    ort = _library()
+    session = _session(ort, model, ort.SessionOptions(), ["CPUExecutionProvider"])
+
+    def stored(kind: str, value: Any) -> TensorSpec:
+        spec, dtype = _spec(kind, value)
+        return TensorSpec(spec.name, dtype, spec.shape)
+
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    return tuple(stored("input", one) for one in inputs), tuple(stored("output", one) for one in outputs)
+
+
 def available_providers() -> list[str]:
     """List the execution providers of the installed onnxruntime; empty where there is none.
 

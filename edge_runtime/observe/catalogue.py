@@ -17,6 +17,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "undated_total": "Messages without a stamp, stamped when they arrived.",
     "source_reopens_total": "Times a source was opened again after an error.",
     "recordings_unused_total": "Recordings that gave no reading.",
+    "foreign_messages_total": "Messages and readings of keys that belong to another worker or machine.",
     "connected": "Whether the broker is connected, 1 or 0.",
     # -- windows
     "windows_total": "Windows completed.",
@@ -122,6 +123,10 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "serve_connections_dropped_total": "Connections ended by silence, slowness or a failed TLS handshake.",
     "serve_connections_evicted_total": "Connections closed for a newcomer, or for memory.",
     "serve_connections": "Connections that are open.",
+    # -- workers
+    "workers": "Workers that should run.",
+    "worker_up": "Whether the worker runs and is ready, 1 or 0.",
+    "worker_restarts_total": "Times a worker ended unasked and was started again.",
     # -- the process
     "side_channel_errors_total": "Unexpected errors outside the stream; inference went on.",
     "build_info": "Version of the runtime, and the model that answers.",

@@ -72,6 +72,32 @@ def render(
     return ("\n".join(lines) + "\n").encode()
 
 
+class Family(NamedTuple):
+    """Samples of one name, which were rendered already."""
+
+    kind: str
+    """``counter``, ``gauge`` or ``histogram``."""
+    samples: dict[str, float]
+    """By name, labels included."""
+
+
+def render_families(families: Mapping[str, Family], *, openmetrics: bool) -> bytes:
+    """Render samples that carry their names already, as those of several processes do.
+
+    Args:
+        families: by name.
+        openmetrics: in that format, else in Prometheus' own.
+    """
+    lines: list[str] = []
+    for name in sorted(families):
+        one = families[name]
+        _head(lines, name.removeprefix(PREFIX), one.kind, openmetrics=openmetrics)
+        lines += [f"{sample} {_plain(value)}" for sample, value in one.samples.items()]
+    if openmetrics:
+        lines.append("# EOF")
+    return ("\n".join(lines) + "\n").encode()
+
+
 def render_server(stats: ServerStats, openmetrics: bool) -> bytes:
     """Render the figures of ``edge-runtime serve``."""
     metrics = Metrics(stages={})
@@ -106,6 +132,10 @@ def _head(lines: list[str], name: str, kind: str, *, openmetrics: bool) -> None:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.10g}"
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.10g}"
 
 
 def escape(text: str) -> str:

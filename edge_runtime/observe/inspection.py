@@ -62,7 +62,8 @@ class Inspection:
         self._report = Report(subject, self._live, None if subject.governor() is not None else self._board())
         self._listener = Listener(
             config,
-            subject,
+            subject.clock,
+            subject.loop.call_soon_threadsafe,
             self._report,
             metrics=metrics,
             routes=self._routes(Review(subject.cases)),

@@ -13,18 +13,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
+from edge_runtime.clock import Clock
 from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.duty import Duty
-from edge_runtime.observe.report import Query, Report
+from edge_runtime.observe.report import Query
 from edge_runtime.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
-from edge_runtime.observe.subject import Subject
 from edge_runtime.server.connection import Counts, Phase
 from edge_runtime.server.front import LINGER_S, Front, FrontLimits
 from edge_runtime.server.site import Pending, Refused, RenderMetrics, Stream
@@ -44,12 +45,25 @@ _SWITCH_S: Final = 0.0005
 """Longest time for which the application's loop waits for this thread to hand over the interpreter; 5 ms otherwise."""
 
 
+class Pictures(Protocol):
+    """Pictures of what is looked into: of one application (`edge_runtime.observe.report.Report`), or of several."""
+
+    def live(self, query: Query) -> dict[str, Any]:
+        """Take one, where `Listener` was told to submit it."""
+        ...
+
+    def complete(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Add to it what may wait for a disk or a sensor, on the listener's thread."""
+        ...
+
+
 class Listener:
     """Owner of the thread. Everything else than `start` and `stop` happens on its own loop.
 
     Args:
         config: where to listen.
-        subject: the application.
+        clock: where time comes from.
+        submit: has a function called where pictures and answers are made: on the application's loop.
         report: the picture.
         metrics: renders the metrics.
         routes: what can be asked for besides.
@@ -63,8 +77,9 @@ class Listener:
     def __init__(
         self,
         config: ObserveConfig,
-        subject: Subject,
-        report: Report,
+        clock: Clock,
+        submit: Callable[[Callable[[], None]], None],
+        report: Pictures,
         *,
         metrics: RenderMetrics,
         routes: Routes,
@@ -72,7 +87,8 @@ class Listener:
         barrier: Barrier,
     ) -> None:
         self._config = config
-        self._subject = subject
+        self._clock = clock
+        self._submit = submit
         self._report = report
         self._metrics = metrics
         self._routes = replace(routes, works={"api/report": self._one_report, **routes.works})
@@ -97,7 +113,7 @@ class Listener:
 
     def start(self, unix: socket.socket | None, tcp: socket.socket | None) -> None:
         """Answer on these listening, non-blocking sockets from now on, which the listener closes."""
-        loop = self._loop = Loop(clock=self._subject.clock)
+        loop = self._loop = Loop(clock=self._clock)
         if unix is not None:
             self._listen(loop, unix, self._site(None, None, page=False))
         if tcp is not None:
@@ -108,7 +124,7 @@ class Listener:
             )
             self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
-        loop.each_iteration(Duty(self._subject.clock).rest)
+        loop.each_iteration(Duty(self._clock).rest)
         for seconds, callback in self._regular:
             loop.call_soon(partial(self._barrier.call, callback))
             loop.call_every(seconds, partial(self._barrier.call, callback))
@@ -176,7 +192,7 @@ class Listener:
         return OnLoop(partial(self._behind_barrier, work), self._submit, self._back, self._finish)
 
     def _may_ask(self) -> bool:
-        now = self._subject.clock.monotonic()
+        now = self._clock.monotonic()
         began, asked = self._asked
         self._asked = (now, 1) if now - began >= 1 else (began, asked + 1)
         return self._asked[1] <= ASKS_PER_S
@@ -189,9 +205,6 @@ class Listener:
         except Exception as error:  # noqa: BLE001 - the barrier counts it, the caller gets 500
             self._barrier.caught(error)
             raise Refused(500, "a defect of ours, which the application's log names; please report it") from None
-
-    def _submit(self, callback: Callable[[], None]) -> None:
-        self._subject.loop.call_soon_threadsafe(callback)
 
     def _back(self, callback: Callable[[], None]) -> None:
         loop = self._loop
@@ -212,7 +225,12 @@ class Listener:
     def _picture(self, query: Query) -> None:
         """Take a picture, on the application's loop."""
         found: list[dict[str, Any]] = []
-        self._barrier.call(lambda: found.append(self._report.live(query)))
+
+        def take() -> None:
+            with suppress(EdgeError):  # there is none now
+                found.append(self._report.live(query))
+
+        self._barrier.call(take)
         self._back(partial(self._spread, query, found))
 
     def _spread(self, query: Query, pictures: list[dict[str, Any]]) -> None:

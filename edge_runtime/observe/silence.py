@@ -53,7 +53,8 @@ class SilenceReporter:
     3. While a broker is away, the client says so; the silence begins when it is back.
     4. The line has what arrived since the last reading and was refused, with an example, or else how to look.
     5. Readings that make no window are explained by `UnfinishedWindows`, clocks that disagree by `Clocks`.
-    6. A look logs one line; others that are due wait for the next looks, at most `WAITING` of them.
+    6. What arrives for other workers breaks a silence, too: a worker may have no key of its own.
+    7. A look logs one line; others that are due wait for the next looks, at most `WAITING` of them.
 
     Args:
         metrics: what arrived, and what was refused.
@@ -68,6 +69,7 @@ class SilenceReporter:
         self._watched: list[_Watched] = []
         self._dropped: Counter[str] = Counter()
         self._messages = 0
+        self._foreign = 0
         self._unfinished = UnfinishedWindows(metrics, after_s, clock.monotonic())
         self._clocks = Clocks()
         self._lines: deque[str] = deque(maxlen=WAITING)
@@ -108,7 +110,7 @@ class SilenceReporter:
             loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic(), contract(), states))
 
     def look(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> None:
-        """Log the first line that is due (rule 6), at monotonic second `now`."""
+        """Log the first line that is due (rule 7), at monotonic second `now`."""
         self._look_at_sources(now)
         for line in (
             self._unfinished.look(now, contract, states),
@@ -120,9 +122,11 @@ class SilenceReporter:
             log.warning("%s", self._lines.popleft())
 
     def _look_at_sources(self, now: float) -> None:
+        foreign = self._metrics.counts["foreign_messages_total"]
+        others, self._foreign = foreign > self._foreign, foreign
         for one in self._watched:
-            if one.gauge and not self._metrics.gauges.get(one.gauge, 1.0):
-                one.heard = now  # rule 3
+            if one.gauge and (others or not self._metrics.gauges.get(one.gauge, 1.0)):
+                one.heard = now  # rules 3 and 6
                 continue
             silent_s = now - one.heard
             if silent_s >= max(one.patience_s, min(2 * one.warned_s, one.warned_s + LONGEST_S)):  # rule 1

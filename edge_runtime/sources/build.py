@@ -18,12 +18,11 @@ from edge_runtime.sources import Source
 from edge_runtime.sources.decoding import Decoder, Notices
 
 if TYPE_CHECKING:
-    from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.mqtt.config import BrokerConfig
     from edge_runtime.sources.alsa import AlsaConfig
     from edge_runtime.sources.channel_topics import Origin
     from edge_runtime.sources.iio import IioConfig
-    from edge_runtime.sources.mqtt import MqttSourceConfig
+    from edge_runtime.sources.mqtt import Broker, MqttSourceConfig
     from edge_runtime.sources.recording import RecordingConfig
     from edge_runtime.sources.serial import SerialConfig
     from edge_runtime.sources.stdin import StdinConfig
@@ -49,7 +48,7 @@ def build_source(
     *,
     name: str,
     contract: InputContract,
-    broker_clients: Mapping[str, BrokerClient],
+    broker_clients: Mapping[str, Broker],
     metrics: Metrics,
     clock: Clock,
 ) -> Source:

@@ -11,6 +11,7 @@ be sent is logged once.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -21,6 +22,9 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 _MAX_STATUS: Final = 200
+
+PART: Final = "X_EDGE_PART="
+"""Line of a part's status, as JSON; the manual leaves names that begin with ``X_`` to programs."""
 
 
 class SystemdNotifier:
@@ -70,6 +74,10 @@ class SystemdNotifier:
     def status(self, text: str) -> None:
         """Report one line for people, as ``systemctl status`` shows it."""
         self._send(*_status(text))
+
+    def part(self, name: str, facts: Mapping[str, object]) -> None:
+        """Report the status of a part, to a parent that is one of ours (`edge_runtime.workers.child`)."""
+        self._send(PART + json.dumps({"part": name, "facts": dict(facts)}))
 
     def stopping(self) -> None:
         """Report that the program stops: it takes nothing new, and finishes what was accepted."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConnectionFailed, EdgeError
-from edge_runtime.watch.asking import Asker
+from edge_runtime.observe.asking import Asker
 from edge_runtime.watch.screen import MIN_HEIGHT, MIN_WIDTH, Painter, ViewState, clean, draw
 
 EVERY_S: Final = 0.5

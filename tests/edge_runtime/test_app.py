@@ -20,6 +20,7 @@ from edge_runtime.clock import Clock, SimulatedClock
 from edge_runtime.cloud import committer, outbox_writer, saved_budget
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.durable.outbox.adopting import AdoptingOutbox
 from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import ConfigError, StoreError, StoreUnusable
@@ -190,12 +191,12 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.faults: dict[str, int] = {"": Code.FULL}
-        monkeypatch.setattr("edge_runtime.durable.outbox.Outbox", self._make)
+        monkeypatch.setattr("edge_runtime.durable.outbox.adopting.AdoptingOutbox", self._make)
         monkeypatch.setattr(committer, "AGAIN_S", (0.01, 0.05))
         monkeypatch.setattr(outbox_writer, "LOOK_AGAIN_S", 0.02)
 
-    def _make(self, config: OutboxConfig, clock: Clock) -> Outbox:
-        return Outbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), self.faults))
+    def _make(self, config: OutboxConfig, clock: Clock) -> AdoptingOutbox:
+        return AdoptingOutbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), self.faults))
 
 
 def test_a_full_disk_at_the_start_costs_hard_cases_and_no_answers(

@@ -45,7 +45,8 @@ SIGNATURES = {
     "model: 'Model | None' = None, sources: 'Sequence[Source]' = (), sinks: 'Sequence[Sink]' = (), "
     "notifier: 'SystemdNotifier | None' = None, "
     "replace_process: 'Callable[[Mapping[str, object]], None] | None' = None, "
-    "handed_over: 'Mapping[str, object] | None' = None, rehearsal: 'bool' = False) -> 'None'",
+    "handed_over: 'Mapping[str, object] | None' = None, rehearsal: 'bool' = False, "
+    "part: 'Part | None' = None) -> 'None'",
     "App.close": "(self) -> 'None'",
     "App.run": "(self) -> 'bool'",
     "App.stop": "(self) -> 'None'",

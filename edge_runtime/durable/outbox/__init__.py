@@ -4,6 +4,7 @@
 
     records         what goes in and comes out
     outbox          Outbox: put, take, ack, dead letters
+    adopting        an Outbox that sends what others left, too
     queries         the statements behind them
     session         one open file: lock, transactions, healing after errors
     path_checks     paths that can never be a store's

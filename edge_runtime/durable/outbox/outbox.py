@@ -411,6 +411,10 @@ class Outbox:
         with self._file.lock:
             return sum(self._leases.pop(case_id, None) is not None for case_id in set(ids))
 
+    def in_flight(self, ids: Iterable[str]) -> list[str]:
+        """Return which of these are in flight: taken, and not ended."""
+        return [case_id for case_id in ids if case_id in self._leases]
+
     def _end_leases(self, ids: Iterable[str], work: Work) -> int:
         wanted = list(dict.fromkeys(ids))
         parts = [wanted[at : at + GROUP_CASES] for at in range(0, len(wanted), GROUP_CASES)]

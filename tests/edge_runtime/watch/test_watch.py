@@ -16,7 +16,7 @@ import pytest
 from edge_runtime.cli import main
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError, ConnectionFailed, InputError
-from edge_runtime.watch.asking import Asker
+from edge_runtime.observe.asking import Asker
 from edge_runtime.watch.screen import Painter
 from edge_runtime.watch.terminal import Watcher
 from tests.edge_runtime.observe.looking import running

@@ -51,6 +51,10 @@ class Asker:
         """Return why the last window of a key has its answer; raises as `ask` does."""
         return self.ask("/api/explain", {"key": key})
 
+    def metrics(self) -> str:
+        """Return the page of metrics, as Prometheus has it; raises as `ask` does."""
+        return self._fetch("/metrics", None)[1].decode()
+
     def ask(self, path: str, document: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask for a path, with a document as a POST.
 
@@ -58,6 +62,17 @@ class Asker:
             ConnectionFailed: the application does not run, or does not answer.
             InputError: it refuses; the message is its own.
         """
+        status, body = self._fetch(path, document)
+        try:
+            found = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise ConnectionFailed(f"what listens on {self._path} is no application of ours") from None
+        if status != "200":
+            raise InputError("refused", str(found.get("error", f"status {status}")))
+        return found  # type: ignore[no-any-return]  # a JSON object
+
+    def _fetch(self, path: str, document: Mapping[str, Any] | None) -> tuple[str, bytes]:
+        """Return the status and the body of an answer."""
         body = b"" if document is None else orjson.dumps(document)
         sent = "" if document is None else f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         method = "GET" if document is None else "POST"
@@ -70,7 +85,7 @@ class Asker:
             stream.limit_wait(self._clock.monotonic() + self._timeout_s, float("inf"))
             stream.send(head.encode("ascii"), (body,))
             answer = stream.read_head()
-            found = orjson.loads(stream.read_body(answer, _MOST_BYTES))
+            return answer.start[1], bytes(stream.read_body(answer, _MOST_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):
             raise ConnectionFailed(
                 f"no application runs with the socket {self._path}; start it: edge-runtime run APP.toml"
@@ -83,10 +98,5 @@ class Asker:
             raise ConnectionFailed(
                 f"the application behind {self._path} did not answer: {error.strerror or error}"
             ) from None
-        except orjson.JSONDecodeError:
-            raise ConnectionFailed(f"what listens on {self._path} is no application of ours") from None
         finally:
             stream.close()
-        if answer.start[1] != "200":
-            raise InputError("refused", str(found.get("error", f"status {answer.start[1]}")))
-        return found  # type: ignore[no-any-return]  # a JSON object

@@ -6,25 +6,22 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
-from tests.integration.running import ROOT, answers, streams, until, write_recording
+from tests.integration.replaying import Rows, command, many, replay, rows, write_csv
+from tests.integration.running import ROOT, streams, until, write_recording
 from tests.models import tiny_bundle
 
 pytestmark = pytest.mark.slow
 
 EXAMPLE = ROOT / "examples" / "exercise-watch" / "recordings.npz"
-
-Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -32,35 +29,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundle(tmp_path_factory.mktemp("bundle") / "tiny.edge", variants=("onnx-fp32",))
 
 
-def command(bundle: Path, out: Path, *arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "edge_runtime", "replay", str(bundle), *map(str, arguments), "--out", str(out)]
-
-
-def replay(bundle: Path, out: Path, *arguments: str | Path, code: int = 0) -> tuple[Rows, str]:
-    """The rows without what a clock gave, and what was said."""
-    done = subprocess.run(command(bundle, out, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return rows(out), done.stderr
-
-
-def rows(out: Path) -> Rows:
-    return [answer | {"latency_ms": 0} for answer in answers(out)]
-
-
 def sorted_rows(found: Rows) -> Rows:
     return sorted(found, key=lambda answer: str(answer["id"]))
-
-
-def write_csv(path: Path, *, samples: int = 400, seed: int = 0, key: str = "", label: str = "") -> Path:
-    (stream,) = streams(1, samples, seed=seed)
-    names = ["t", *(["key"] if key else []), "c0", "c1", "c2", *(["label"] if label else [])]
-    lines = [
-        [t, *([key] if key else []), *values, *([label] if label else [])]
-        for t, values in zip(stream.t.tolist(), stream.values.tolist(), strict=True)
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(",".join(map(str, line)) for line in [names, *lines]) + "\n")
-    return path
 
 
 @pytest.fixture
@@ -200,10 +170,6 @@ def running(bundle: Path, out: Path, *arguments: str | Path) -> Iterator[subproc
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
-
-
-def many(folder: Path, count: int = 12) -> list[Path]:
-    return [write_csv(folder / f"{i:02}.csv", samples=12_000, seed=i) for i in range(count)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

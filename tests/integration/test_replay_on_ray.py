@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.replaying import many, replay, rows
 from tests.integration.running import ROOT
-from tests.integration.test_replay_many import many, replay, rows
 from tests.models import tiny_bundle
 
 pytestmark = pytest.mark.slow

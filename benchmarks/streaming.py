@@ -109,15 +109,14 @@ def _saturated_report(title: str, comparison: Comparison) -> Report:
                 comparison.of(program, "rate"),
                 spread(comparison.all(program, "cpu_rate")),
                 comparison.of(program, "cpu_us_per_message"),
-                comparison.of(program, "cpu_us_per_window"),
+                spread(comparison.all(program, "cpu_us_per_window"), 1),
                 comparison.over_bare(program) if comparison.bare else None,
                 comparison.ratio(program, base, "rate"),
                 comparison.ratio(program, base, "cpu_rate"),
             )
         )
     if comparison.bare:
-        bare = statistics.median(comparison.bare)
-        report.rows.append(("session.run, batch 1", None, None, None, bare, 1.0, None, None))
+        report.rows.append(("session.run, batch 1", None, None, None, spread(comparison.bare, 1), 1.0, None, None))
     report.notes += comparison.notes()
     return report
 
@@ -196,8 +195,8 @@ def paced(quick: bool) -> Iterator[Report]:
                         spread(comparison.all(program, "cpu_us_per_message")),
                         comparison.ratio(program, programs[0], "cpu_us_per_message"),
                         100 * comparison.of(program, "cpu_s") / comparison.of(program, "wall_s"),
-                        comparison.of(program, "latency_ms", 0.5),
-                        comparison.of(program, "latency_ms", 0.99),
+                        spread(comparison.all(program, "latency_ms", 0.5), 2),
+                        spread(comparison.all(program, "latency_ms", 0.99), 2),
                         comparison.of(program, "latency_ms", 1.0),
                     )
                 )

@@ -55,9 +55,10 @@ def answer_cache(quick: bool) -> Iterator[Report]:
         streams = {"exercises": recordings, "at rest": [_rest(recordings, manifest, 60 if quick else 1200)]}
         for name, stream in streams.items():
             report.rows += _rows(name, _windows(manifest, stream), model)
-        report.notes.append(
-            "distance: share of each channel's range, 1 % to 99 % of its values. us: CPU, one by one, least / median / most of five turns."
-        )
+        report.notes += [
+            "distance: share of each channel's range, 1 % to 99 % of its values",
+            f"us: CPU, one by one; least / median / most of {_TURNS} turns",
+        ]
         model.close()
         yield report
 

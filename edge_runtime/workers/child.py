@@ -94,11 +94,14 @@ class Child:
         out = (
             None if self.out is None else os.open(self.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         )
+        # A process inherits what its parent blocks. One that comes to the parent meanwhile waits for the end of this.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
                 self._command, stdin=subprocess.PIPE, stdout=out, env=environment
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if out is not None:
                 os.close(out)
 

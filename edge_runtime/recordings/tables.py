@@ -24,7 +24,7 @@ KEY = "key"
 NO_TIME = "-"
 """In place of the name of a column of stamps: there is none, whatever columns are called."""
 
-ROWS = 2048
+ROWS = 8192
 """Rows in a block: what is in memory at a time."""
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
+from edge_runtime.recordings.tables import ROWS
 from edge_runtime.sources.recording import BATCH, BATCH_SAMPLES, CHUNK_S, IN_FLIGHT, RecordingConfig
 from tests.edge_runtime.sources.player import Player
 
@@ -37,8 +38,8 @@ def test_as_fast_as_possible_takes_no_time(tmp_path: Path) -> None:
 
 def test_as_fast_as_possible_readings_are_long_and_deliveries_bounded(tmp_path: Path) -> None:
     player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),))).play()
-    assert len(player.readings) <= 2000 / CHUNK_S + 2000 * 10 / 2048 + 1  # a block has 2,048 rows
-    assert max(sum(len(one.values) for one in readings) for _, readings in player.deliveries) < BATCH_SAMPLES + 2048
+    assert len(player.readings) <= 2000 / CHUNK_S + 2000 * 10 / ROWS + 1
+    assert max(sum(len(one.values) for one in readings) for _, readings in player.deliveries) < BATCH_SAMPLES + ROWS
     assert sum(len(reading.values) for reading in player.readings) == 20_000
 
 

@@ -26,6 +26,7 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.recordings import csv_file
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import expand, iter_readings
+from edge_runtime.recordings.tables import ROWS
 from edge_runtime.types import Reading
 
 CONTRACT = InputContract(
@@ -442,7 +443,7 @@ def test_many_rows_come_in_bounded_pieces(tmp_path: Path) -> None:
     n = 10_000
     path = csv(tmp_path, "t,ax,ay\n" + "".join(f"{i / 1000},{i},{-i}\n" for i in range(n)))
     readings = read(path, RecordingLayout(chunk_s=3600))
-    assert max(len(reading.values) for reading in readings) <= csv_file.ROWS
+    assert max(len(reading.values) for reading in readings) <= ROWS
     np.testing.assert_array_equal(joined(readings)[1][:, 0], np.arange(n, dtype=np.float32))
 
 

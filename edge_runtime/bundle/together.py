@@ -39,6 +39,11 @@ class LimitedEngine:
         self._engine.close()
 
 
+def in_calls_of(engine: Engine, most: int) -> Engine:
+    """Return an engine that is given at most `most` rows in a call; 0 leaves it as it is."""
+    return LimitedEngine(engine, most) if most else engine
+
+
 def keep_rows_apart(engine: Engine, bundle: Bundle, variant: str, max_batch: int, clock: Clock | None = None) -> Engine:
     """Return an engine that gives each key what it gets alone: a chain's, limited where the rows of a batch touch.
 

@@ -152,6 +152,13 @@ def _lines(tuning: Tuning) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [f"{tuning.model} on {tuning.machine}"]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    from edge_runtime.tuning.results import MOST_IN_A_CALL  # noqa: PLC0415 - as in `run`
+
+    lines += [
+        f"{figure.variant} on {figure.place}: {figure.batch} windows in a call cost the least each"
+        for figure in tuning.figures
+        if 0 < figure.batch < MOST_IN_A_CALL
+    ]
     lines += [f"refused {name}: {reason}" for name, reason in tuning.refused.items()]
     chosen = tuning.choose()
     most = max(figure.threads for figure in tuning.figures)

@@ -25,6 +25,8 @@ class Backend:
     """Name in `edge_runtime.engines`; empty takes the best one installed."""
     threads: int = 0
     """That the engine may use; 0 is as configured."""
+    batch: int = 0
+    """Windows in a call at most; 0 is as configured."""
     accelerators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Execution providers or delegates by name, with their options; empty runs on the CPU."""
     apart: bool = False

@@ -10,7 +10,7 @@ from edge_runtime.bundle.bundle import Bundle, Floats
 from edge_runtime.bundle.golden import replay, verify_golden
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
-from edge_runtime.bundle.together import keep_rows_apart
+from edge_runtime.bundle.together import in_calls_of, keep_rows_apart
 from edge_runtime.bundle.variants import engine_for, refusals
 from edge_runtime.clock import Clock
 from edge_runtime.engines.base import Engine, EngineOptions
@@ -140,6 +140,7 @@ def _backend(
         cost=cost,
         engine=setting.engine if setting else "",
         threads=setting.threads if setting else 0,
+        batch=setting.batch if setting else 0,
         accelerators=accelerators,
         apart=isolate == "all"
         or (isolate == "accelerators" and bool(accelerators))
@@ -235,7 +236,7 @@ def build_fallback_chain(
         if not backend.apart:
             loaded = load_engine(bundle, name, options, engine=engine, provider_options=accelerators, probe_first=False)
             _record_placement(metrics, backend, loaded)
-            return proven(backend.variant, loaded)
+            return proven(backend.variant, in_calls_of(loaded, backend.batch))
         worker = WorkerEngine(
             engine,
             bundle.read_variant(name),
@@ -251,7 +252,7 @@ def build_fallback_chain(
             worker.close()
             raise
         _record_placement(metrics, backend, worker)
-        return proven(backend.variant, apart)
+        return proven(backend.variant, in_calls_of(apart, backend.batch))
 
     def proven(variant: Variant, engine: Engine) -> ProvenVariant:
         golden = bundle.golden(variant.name)

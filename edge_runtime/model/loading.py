@@ -17,6 +17,7 @@ from edge_runtime.bundle.bundle import Bundle, open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.bundle.sandbox import probe
 from edge_runtime.bundle.signature import load_keys
+from edge_runtime.bundle.together import in_calls_of
 from edge_runtime.bundle.variants import choose_variant
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
@@ -347,7 +348,7 @@ def _load_variant(
     if not proven:
         probe(bundle, variant.name, options, engine=engine, timeout_s=config.load_timeout_s).require()
     loaded = load_engine(bundle, variant.name, options, engine=engine, probe_first=False)
-    return Model(bundle, variant, loaded, config.max_batch, tuning)
+    return Model(bundle, variant, in_calls_of(loaded, setting.batch if setting else 0), config.max_batch, tuning)
 
 
 def _tuned(bundle: Bundle, config: ModelConfig, clock: Clock) -> Tuning | None:

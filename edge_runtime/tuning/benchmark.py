@@ -77,6 +77,8 @@ def tune(
     2. After each proof the time for the rest is estimated; measuring ends where the time left is less.
     3. The proven ones are timed together, in an interleaved benchmark for each number of threads (`_passes`).
     4. What an accelerator compiled for a backend that is refused is deleted.
+    5. On the processor and with the fewest threads, the batch that costs the least is found (`tuning.batches`), where
+       time is not short and answers need no states.
 
     Args:
         bundle: an open bundle.
@@ -115,8 +117,9 @@ def tune(
         timings = _time_all(
             bundle, proven, passes, _plan([*reports.values()], len(passes), limit.left_s), limit, refused
         )
+        most = _batches(bundle, proven, passes[0], limit, refused)
     figures = tuple(
-        _figure(backend, count, timings[backend.name, count])
+        _figure(backend, count, timings[backend.name, count], most.get(backend.name, 0) if count == passes[0] else 0)
         for count in sorted(set(passes))
         for backend in proven
         if backend.name not in refused and (backend.name, count) in timings
@@ -205,6 +208,30 @@ def _time_all(
                 timings.setdefault((timing.name, count), []).append(timing)
             progress.advance(detail=f"{count} threads")
     return timings
+
+
+def _batches(
+    bundle: Bundle, proven: Sequence[BackendSpec], threads: int, limit: _TimeLimit, refused: Mapping[str, str]
+) -> dict[str, int]:
+    """Find the batch that costs each backend the least (rule 5), by its name."""
+    from edge_runtime.tuning.batches import cheapest  # noqa: PLC0415 - numpy: not to look into a file
+    from edge_runtime.tuning.timing.child import time_in_child  # noqa: PLC0415
+
+    if limit.left_s != math.inf or bundle.manifest.stages:
+        return {}
+
+    def timed(some: Sequence[Candidate], plan: Plan) -> Sequence[Timing]:
+        return time_in_child(
+            some, reference=some[0].name, threads=threads, plan=plan, timeout_s=PROBE_TIMEOUT_S * len(some)
+        )
+
+    wanted = [backend for backend in proven if backend.name not in refused and not backend.accelerator]
+    found = {}
+    with Progress("batches timed", len(wanted)) as progress:
+        for backend in wanted:
+            found[backend.name] = cheapest(_candidate(bundle, backend), timed)
+            progress.advance(detail=backend.name)
+    return found
 
 
 def _prove(bundle: Bundle, backend: BackendSpec, timeout_s: float, limit: _TimeLimit) -> ProbeReport:
@@ -307,7 +334,7 @@ def _time_together(
     return found
 
 
-def _figure(backend: BackendSpec, threads: int, timings: Sequence[Timing]) -> Figure:
+def _figure(backend: BackendSpec, threads: int, timings: Sequence[Timing], batch: int) -> Figure:
     mean = statistics.fmean
     return Figure(
         variant=backend.variant.name,
@@ -321,6 +348,7 @@ def _figure(backend: BackendSpec, threads: int, timings: Sequence[Timing]) -> Fi
         ratio_high=round(max(timing.ratio_high for timing in timings), 4),
         accelerator=backend.accelerator,
         providers={name: dict(options) for name, options in backend.stated.items()},
+        batch=batch,
     )
 
 

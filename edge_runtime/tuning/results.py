@@ -35,6 +35,9 @@ WORTH_AN_ACCELERATOR: Final = 0.5
 """An accelerator is taken unasked where it saves at least half of the time, the way to its process included: it costs
 power, a driver's memory, and a process of its own."""
 
+MOST_IN_A_CALL: Final = 32
+"""Windows in a call that are usual, as `[model] max_batch` has it; more are not measured."""
+
 _VERSION: Final = 1
 _MAX_BYTES: Final = 256 * 1024
 _MAX_RECORDS: Final = 16
@@ -48,6 +51,8 @@ class Setting(NamedTuple):
     engine: str
     """Name in `edge_runtime.engines`."""
     threads: int
+    batch: int = 0
+    """Windows in a call at most; 0 where that was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,7 @@ class Figure:
         accelerator: name of the profile's choice, for example ``tensorrt``; empty on the processor.
         providers: that make the choice: execution providers or delegates with their options. For people to read and
             copy; what is loaded comes from the machine's profile.
+        batch: windows in a call that cost the least each (`edge_runtime.tuning.batches`); 0 where not measured.
     """
 
     variant: str
@@ -80,6 +86,7 @@ class Figure:
     ratio_high: float
     accelerator: str = ""
     providers: dict[str, dict[str, str]] = field(default_factory=dict)
+    batch: int = 0
 
     @property
     def place(self) -> str:
@@ -88,7 +95,7 @@ class Figure:
 
     def setting(self, max_threads: int) -> Setting:
         """Return the setting that was measured, with at most that many threads."""
-        return Setting(self.variant, self.engine, min(self.threads, max(1, max_threads)))
+        return Setting(self.variant, self.engine, min(self.threads, max(1, max_threads)), self.batch)
 
 
 class Gain(NamedTuple):
@@ -136,6 +143,8 @@ class Tuning:
             raise ValueError("no figures")
         if any(not 0 < figure.p50_us < math.inf or figure.threads < 1 for figure in self.figures):
             raise ValueError("times and threads must be positive")
+        if any(figure.batch < 0 for figure in self.figures):
+            raise ValueError("batch must be 0 or more")
         if self.round_trip_us < 0 or any(figure.cpu_us < 0 for figure in self.figures):
             raise ValueError("times must not be negative")
 

@@ -68,6 +68,7 @@ def _ask(candidates: Sequence[Candidate], job: Mapping[str, Any], timeout_s: flo
             "name": candidate.name,
             "engine": candidate.engine,
             "size": len(candidate.model),
+            "batch": candidate.batch,
             "providers": {name: dict(options) for name, options in candidate.providers.items()},
             "inputs": [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays],
         })  # fmt: skip
@@ -111,6 +112,7 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
                 model=model,
                 inputs=tuple(arrays),
                 providers=entry["providers"],
+                batch=entry["batch"],
             ),
         )
     clock = SystemClock()

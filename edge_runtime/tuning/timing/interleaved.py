@@ -57,6 +57,7 @@ class Candidate:
         inputs: one array per input of the model in the model's own layout, first axis the windows to take in turn. Of a
             chain with states the window alone: the states are those of a stream of these windows.
         providers: accelerators by name with their options, in order of preference; empty is the processor.
+        batch: windows given in one call. Not for a chain with states.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Candidate:
     model: bytes = field(repr=False)
     inputs: tuple[Array, ...] = field(repr=False)
     providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    batch: int = 1
 
     def __post_init__(self) -> None:
         if not self.inputs or not len(self.inputs[0]) or len({len(array) for array in self.inputs}) != 1:
@@ -93,7 +95,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Figures of one candidate, in microseconds per window with a batch of 1.
+    """Figures of one candidate, in microseconds a call: per window with a batch of 1.
 
     Attributes:
         name: of the candidate.
@@ -141,7 +143,10 @@ class _Runner:
         self.cpus: list[float] = []
         rows = range(len(candidate.inputs[0]))
         self._next: Iterator[list[Array]] = cycle(
-            [[np.ascontiguousarray(array[i : i + 1]) for array in candidate.inputs] for i in rows]
+            [
+                [np.take(array, range(i, i + candidate.batch), axis=0, mode="wrap") for array in candidate.inputs]
+                for i in rows
+            ]
         )
         stateful = [spec.name for spec in self.engine.inputs[1:2]] == [STEP]
         kept = self.engine.inputs[1:] if stateful else ()

@@ -31,7 +31,7 @@ from edge_runtime.model.fallback_chain import start
 from edge_runtime.model.loading import load_model
 from edge_runtime.tuning import benchmark as tune
 from edge_runtime.tuning import results as tuning_file
-from edge_runtime.tuning.results import Figure, Tuning
+from edge_runtime.tuning.results import Figure, Setting, Tuning
 from edge_runtime.tuning.timing import Candidate, Machine, Plan, Timing, child
 from tests import models
 
@@ -90,7 +90,7 @@ def test_more_threads_are_taken_where_they_are_allowed_and_worth_their_cores() -
     assert found.setting(1).threads == 1
     assert found.setting(2).threads == 2
     assert found.setting(4).threads == 2
-    assert tuning(figure("a", 7.0, threads=4)).setting(1) == ("a", "onnxruntime", 1)
+    assert tuning(figure("a", 7.0, threads=4)).setting(1) == Setting("a", "onnxruntime", 1)
 
 
 @given(

@@ -35,6 +35,11 @@ Went = Callable[[int], None]
 class NotWritten(EdgeError):  # noqa: N818 - a state of the disk, not a mistake
     """The disk takes no more answers: nothing of the job can go on."""
 
+    @classmethod
+    def because(cls, path: Path, error: OSError) -> NotWritten:
+        """Return one that names the file or folder, and what the system says."""
+        return cls(f"{path}: cannot be written: {error.strerror or error}")
+
 
 class Answerer:
     """Answers groups with a model of its own.
@@ -58,10 +63,6 @@ class Answerer:
             read_labels(job.labels, self._labels, job.keys)
         tune_collector()
 
-    def close(self) -> None:
-        """Free the model."""
-        self.model.close()
-
     def answer(self, group: Group, out: Path, went: Went | None = None) -> Figures:
         """Answer a group into a file of lines, which is whole once it is there under its name.
 
@@ -81,27 +82,21 @@ class Answerer:
                 os.fsync(file.fileno())
             beside.replace(out)
         except OSError as error:
-            raise _not_written(out, error) from None
+            raise NotWritten.because(out.parent, error) from None
         return figures
 
     def _answer(self, group: Group, out: _Lines, went: Went | None) -> Figures:
-        try:
-            return self._answer_all(group, out, went, {})
-        except NotWritten:
-            raise
-        except (EdgeError, OSError) as error:
-            broken = self._broken(group) or group.because(_line(error))
-        out.begin_again()
-        sound = group._replace(files=tuple(file for file in group.files if str(file[0]) not in broken))
-        if not sound.files:
-            return Figures.none(broken)
-        try:
-            return self._answer_all(sound, out, went, broken)
-        except NotWritten:
-            raise
-        except (EdgeError, OSError) as error:
+        broken: dict[str, str] = {}
+        while group.files:
+            try:
+                return self._answer_all(group, out, went, broken)
+            except NotWritten:
+                raise
+            except (EdgeError, OSError) as error:
+                broken |= self._broken(group) or group.because(_line(error))
             out.begin_again()
-            return Figures.none(broken | sound.because(_line(error)))
+            group = group._replace(files=tuple(file for file in group.files if str(file[0]) not in broken))
+        return Figures.none(broken)
 
     def _answer_all(self, group: Group, out: _Lines, went: Went | None, broken: dict[str, str]) -> Figures:
         job, model, metrics, tally, keys = self._job, self.model, Metrics(), Tally(), set[str]()
@@ -152,18 +147,14 @@ class _Lines:
         try:
             self._file.write(data)
         except OSError as error:
-            raise _not_written(self._path, error) from None
+            raise NotWritten.because(self._path.parent, error) from None
 
     def begin_again(self) -> None:
         try:
             self._file.seek(0)
             self._file.truncate()
         except OSError as error:
-            raise _not_written(self._path, error) from None
-
-
-def _not_written(path: Path, error: OSError) -> NotWritten:
-    return NotWritten(f"{path.parent}: cannot be written: {error.strerror or error}")
+            raise NotWritten.because(self._path.parent, error) from None
 
 
 def _not_taken(readings: Sequence[Reading], received: float, done: Done | None) -> None:

@@ -61,7 +61,7 @@ def run(
         try:
             write_all(out, parts.paths([answered.group for answered in came.answered]))
         except OSError as error:
-            raise NotWritten(f"{out}: cannot be written: {error.strerror or error}") from None
+            raise NotWritten.because(out, error) from None
         parts.remove()
     return True
 
@@ -115,4 +115,4 @@ def _keep(parts: Parts, group: Group, figures: Figures) -> None:
     try:
         parts.keep(group, figures)
     except OSError as error:
-        raise NotWritten(f"{parts.folder}: cannot be written: {error.strerror or error}") from None
+        raise NotWritten.because(parts.folder, error) from None

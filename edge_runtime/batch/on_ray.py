@@ -21,6 +21,7 @@ from edge_runtime.batch.answering import Answerer, NotWritten
 from edge_runtime.batch.job import Figures, Group, Job
 from edge_runtime.batch.workers import Answered
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system import durable_file
 
 LOCAL: Final = "local"
 """Address of a cluster that is started here, and ends with this process."""
@@ -115,9 +116,9 @@ def _require_answer(address: str) -> None:
 
 def _write(out: Path, lines: bytes) -> None:
     try:
-        out.write_bytes(lines)
+        durable_file.write(out, lines)  # before it counts as done
     except OSError as error:
-        raise NotWritten(f"{out.parent}: cannot be written: {error.strerror or error}") from None
+        raise NotWritten.because(out.parent, error) from None
 
 
 class _Actor:

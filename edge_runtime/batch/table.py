@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.durable_file import NEW
+from edge_runtime.system import durable_file
 
 _ROWS: Final = 16_384
 """Rows in a group of a Parquet file."""
@@ -43,12 +44,12 @@ def require_writable(out: Path) -> None:
 
 
 def write_all(out: Path, parts: Sequence[Path]) -> None:
-    """Put the answers of all parts into one file, which is whole once it is there under its name.
+    """Put the answers of all parts into one file, which is whole and on disk once it is there under its name.
 
     Raises:
         OSError: the disk takes no more; `out` is as it was.
     """
-    beside = out.with_name(out.name + NEW)
+    beside = out.with_name(out.name + durable_file.NEW)
     try:
         if is_table(out):
             _write_table(beside, parts)
@@ -57,7 +58,9 @@ def write_all(out: Path, parts: Sequence[Path]) -> None:
                 for part in parts:
                     with part.open("rb") as lines:
                         shutil.copyfileobj(lines, file)
-        beside.replace(out)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())  # the parts, which are on disk, go next
+        durable_file.move(beside, out)
     finally:
         beside.unlink(missing_ok=True)
 

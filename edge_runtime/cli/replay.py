@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
     if options.jobs is not None or options.ray is not None:
         from edge_runtime.cli.replay_many import run_many  # noqa: PLC0415
 
-        return run_many(options, layout)
+        return run_many(options, layout, _label_table(options, layout))
     config = _application(options, layout)
     model, metrics = load_model(config.model), Metrics()
     labels = _labels(options, layout, model.manifest)
@@ -272,9 +272,14 @@ def _labels(options: argparse.Namespace, layout: RecordingConfig, manifest: Mani
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
     labels = labels_for(manifest.input)
-    if options.labels and layout.label != options.labels:
-        read_labels(Path(options.labels), labels, names_of(expand(layout.files, layout), layout.key))
+    if (table := _label_table(options, layout)) is not None:
+        read_labels(table, labels, names_of(expand(layout.files, layout), layout.key))
     return labels
+
+
+def _label_table(options: argparse.Namespace, layout: RecordingConfig) -> Path | None:
+    """Return the file of labels; None where there are none, or they come with the samples."""
+    return Path(options.labels) if options.labels and layout.label != options.labels else None
 
 
 def _replace(path: Path) -> None:

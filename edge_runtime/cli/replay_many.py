@@ -34,13 +34,19 @@ if TYPE_CHECKING:
 _SHOWN_BROKEN: Final = 20
 
 
-def run_many(options: argparse.Namespace, layout: RecordingConfig) -> int:
-    """Answer everything, then print a summary, and a score where there are labels."""
+def run_many(options: argparse.Namespace, layout: RecordingConfig, table: Path | None) -> int:
+    """Answer everything, then print a summary, and a score where there are labels.
+
+    Args:
+        options: of ``replay``.
+        layout: of the files.
+        table: of labels, if any.
+    """
     out: Path | None = options.out
     if out is None:
         raise ConfigError("replay: --jobs and --ray need --out FILE, where an interrupted run goes on from")
     files = expand(layout.files, layout)
-    job = _job(options, layout, files)
+    job = _job(options, layout, files, table)
     with open_bundle(job.model.bundle, trusted=None) as bundle:  # the processes that answer look at the signature
         manifest = bundle.manifest
         score = Score(classes_of(manifest), labels_for(manifest.input)) if job.scored else None
@@ -65,7 +71,7 @@ def run_many(options: argparse.Namespace, layout: RecordingConfig) -> int:
                     job,
                     options.jobs,
                     stopped=lambda: stopped,
-                    news=lambda windows: progress.note(f"{windows:,} windows of the files under way"),
+                    news=lambda windows: progress.advance(0, f"{windows:,} windows of the files under way"),
                 )
             )
         whole = run(job, files, out, pool, totals, progress=progress)
@@ -79,8 +85,9 @@ def run_many(options: argparse.Namespace, layout: RecordingConfig) -> int:
     return exits.finished(drained=whole, lost=reporter.lost())
 
 
-def _job(options: argparse.Namespace, layout: RecordingConfig, files: list[tuple[Path, str]]) -> Job:
-    table = Path(options.labels) if options.labels and layout.label != options.labels else None
+def _job(
+    options: argparse.Namespace, layout: RecordingConfig, files: list[tuple[Path, str]], table: Path | None
+) -> Job:
     try:
         return Job(
             model=single_variant(options.bundle, options.trusted_keys, options.variant),

@@ -75,10 +75,6 @@ class Progress:
         self._done += steps
         self._skipped += steps
 
-    def note(self, detail: str) -> None:
-        """Name what is done now."""
-        self._draw_if_due(detail)
-
     def at(self, done: float, detail: str = "") -> None:
         """Say how many steps are done."""
         self._done = done

@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, EdgeError, InputError
@@ -134,11 +133,10 @@ class WorkersSite:
         Raises:
             Refused: none does.
         """
-        asked = f"/api/report?{urlencode({'keys': query.keys, 'filter': query.filter})}"
         reports = []
         for child in self._children:
             try:
-                reports.append(self._askers[child.worker].ask(asked))
+                reports.append(self._askers[child.worker].report(query.keys, query.filter))
             except EdgeError as error:
                 log.debug("workers: worker %d gave no picture: %s", child.worker, error)
         if not reports:

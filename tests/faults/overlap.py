@@ -219,7 +219,7 @@ class Street:
                 outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
                 predict=self._teach,
             )
-            self._cloud = stack.enter_context(Server({"teacher": model}, ServeConfig(drain_s=1.0)))
+            self._cloud = stack.enter_context(Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0)))
             self._listen(stack)
             self._publisher = stack.enter_context(Publisher(self._broker.port, version="5"))
             surround = Surround(gate=SurroundGate(threshold=0.85), over_time=OVER_TIME)

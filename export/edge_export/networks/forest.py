@@ -23,7 +23,7 @@ NEVER = float(np.finfo(np.float32).max)
 
 
 class ForestBody(nn.Module):  # type: ignore[misc]  # torch ships no types the device's tools can see
-    """Which leaf of each tree a window reaches.
+    """Finder of the leaf of each tree that a window reaches.
 
     Args:
         trees: of the forest.
@@ -47,7 +47,7 @@ class ForestBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
         """Take what was learnt.
 
         Args:
-            places: (trees, nodes) which feature each node compares.
+            places: (trees, nodes) the feature that each node compares.
             thresholds: (trees, nodes) above which a window goes to the right.
         """
         self.places.copy_(torch.from_numpy(places.reshape(-1)))

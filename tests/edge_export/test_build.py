@@ -418,7 +418,7 @@ def test_a_rocket_is_a_teacher_without_gradient_training_and_is_refitted_as_the_
     assert {"Conv", "Greater", "Softmax"} <= {node.op_type for node in model.graph.node}
 
 
-FOREST = """[teacher]
+CLOSED = """[teacher]
 candidates = [{ type = "rocket", width = 0.1, windows = 300 }]
 
 [student]
@@ -432,15 +432,24 @@ calibration_windows = 64
 """
 
 
+NARROW = """network = { type = "rocket", width = 0.02 }
+"""
+
+
 @pytest.mark.slow
-def test_a_forest_is_a_student_in_every_format_and_answers_from_its_bundle(data: Path, tmp_path: Path) -> None:
-    recipe = RECIPE[: RECIPE.index("[teacher]")] + FOREST + RECIPE[RECIPE.index("[gate]") :]
+@pytest.mark.parametrize("family", ["Forest", "Rocket"])
+def test_a_closed_form_is_a_student_in_every_format_and_answers_from_its_bundle(
+    family: str, data: Path, tmp_path: Path
+) -> None:
+    recipe = RECIPE[: RECIPE.index("[teacher]")] + CLOSED + RECIPE[RECIPE.index("[gate]") :]
+    if family == "Rocket":
+        recipe = re.sub(r'network = \{ type = "forest".*\n.*\n', lambda _: NARROW, recipe)
     recipe = recipe.replace("stream_hop = 8\n", "").replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true')
     (tmp_path / "recipe.toml").write_text(recipe)
     out = tmp_path / "out"
     assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(out)]) == 0
     report = orjson.loads((out / "report.json").read_bytes())
-    assert report["student"]["family"] == "Forest"
+    assert report["student"]["family"] == family
     assert not report["left_out"]
     judged = {name: each["accuracy"] for name, each in report["test"]["judged"].items()}
     assert judged["onnx-fp32"] > 0.9
@@ -456,9 +465,9 @@ def test_a_forest_is_a_student_in_every_format_and_answers_from_its_bundle(data:
 
 @pytest.mark.parametrize("part", ["[prune]", "[quantise]\ntraining = { steps = 40 }"])
 def test_what_only_gradients_can_do_is_refused_for_a_forest(tmp_path: Path, part: str) -> None:
-    recipe = RECIPE[: RECIPE.index("[teacher]")] + FOREST.partition("[quantise]")[0]
+    recipe = RECIPE[: RECIPE.index("[teacher]")] + CLOSED.partition("[quantise]")[0]
     begin = RECIPE.index("[prune]")
     recipe += RECIPE[begin : RECIPE.index("[quantise]")] if part == "[prune]" else part
     (tmp_path / "recipe.toml").write_text(recipe + "\n" + RECIPE[RECIPE.index("[gate]") :])
-    with pytest.raises(ConfigError, match="not trained by gradient"):
+    with pytest.raises(ConfigError, match="is not trained by gradient"):
         load(tmp_path / "recipe.toml")

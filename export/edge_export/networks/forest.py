@@ -53,6 +53,11 @@ class ForestBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
         self.places.copy_(torch.from_numpy(places.reshape(-1)))
         self.thresholds.copy_(torch.from_numpy(thresholds.reshape(-1)))
 
+    def cost(self) -> tuple[int, int, int]:
+        """Return its learnt numbers, multiplications with addition, and bytes; one matrix serves all trees."""
+        nodes = self.thresholds.numel()
+        return 2 * nodes, nodes * self.leaves, 12 * nodes + self.turns.numel()
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, rows, frames) to (batch, trees * leaves): 1 for the leaves that are reached, 0 for the others."""
         above = (x.flatten(1).index_select(1, self.places) > self.thresholds).float()

@@ -41,6 +41,7 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
             [_Part(rows, frames, int(each), int(count)) for each, count in zip(dilations, counts, strict=True)]
         )
         self.width = KERNELS * int(counts.sum())
+        self.frames = frames
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def take_biases(self, x: Float32, seed: int) -> None:
@@ -63,6 +64,12 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
                 wanted = quantiles[used : used + count]
                 used += count
                 part.biases[kernel] = torch.from_numpy(np.quantile(outputs[kernel, kernel], wanted))
+
+    def cost(self) -> tuple[int, int, int]:
+        """Return its learnt numbers, multiplications with addition, and bytes, all of them in float."""
+        chosen = sum(part.channels.numel() for part in self.parts)
+        taps = len(self.parts) * KERNELS * TAPS
+        return self.width, self.frames * (chosen + taps + self.width), 4 * (self.width + chosen + KERNELS * TAPS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, rows, frames) to (batch, width) shares of frames above each bias."""

@@ -13,6 +13,7 @@ from edge_export.features.modules import FixedConv, build_front_end
 from edge_export.networks.blocks import ROUND_TO
 from edge_export.networks.build import build_network
 from edge_export.networks.forest import ForestBody
+from edge_export.networks.rocket import RocketBody
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.network_spec import Sized
 from edge_runtime.errors import ConfigError
@@ -55,7 +56,7 @@ class Size:
 
 
 def count(network: nn.Module, *, channels: int, samples: int) -> Size:
-    """Count a network of convolutions, dense and recurrent layers, or a forest, by running one window through it.
+    """Count a network of convolutions, dense or recurrent layers, a forest or a rocket, by running a window through it.
 
     Args:
         network: maps (batch, channels, samples) to (batch, classes).
@@ -78,11 +79,9 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
             macs += steps * sum(p.numel() for name, p in layer.named_parameters() if name.startswith("weight"))
             parameters, stored = parameters + numbers, stored + LAYER_BYTES + 4 * numbers
             return
-        if isinstance(layer, ForestBody):
-            nodes = layer.thresholds.numel()
-            macs += nodes * layer.leaves
-            # A node has a place of eight bytes and a threshold of four; one matrix serves all trees.
-            parameters, stored = parameters + 2 * nodes, stored + LAYER_BYTES + 12 * nodes + layer.turns.numel()
+        if isinstance(layer, ForestBody | RocketBody):
+            numbers, work, held = layer.cost()
+            parameters, macs, stored = parameters + numbers, macs + work, stored + LAYER_BYTES + held
             return
         outputs = int(layer.weight.shape[0])
         if isinstance(layer, nn.Linear):
@@ -93,7 +92,7 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
         # A weight is a byte; each output has a bias of four and a scale of four.
         stored += LAYER_BYTES + layer.weight.numel() + 8 * outputs
 
-    kinds = (FixedConv, ForestBody, nn.Conv1d, nn.Conv2d, nn.Linear, nn.GRU, nn.LSTM)
+    kinds = (FixedConv, ForestBody, RocketBody, nn.Conv1d, nn.Conv2d, nn.Linear, nn.GRU, nn.LSTM)
     hooks = [m.register_forward_hook(saw) for m in network.modules() if isinstance(m, kinds)]
     training = network.training
     try:

@@ -288,11 +288,11 @@ class ResNet2d:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rocket:
-    """A teacher of fixed random convolutions and a ridge regression: closed-form, trained in a minute.
+    """Fixed random convolutions and a ridge regression: closed-form, trained in a minute. As a student a narrow one.
 
     Attributes:
-        width: 1 means 9,996 features: 119 biases for each of 84 kernels.
-        windows: drawn to train on; the time grows with their square.
+        width: 1 means 9,996 features: 119 biases for each of 84 kernels. A device takes about 0.02.
+        windows: that it is trained on, at most; the time grows with their square.
 
     Source: Dempster et al. 2021, MiniRocket (arXiv:2012.08791).
     """
@@ -307,7 +307,7 @@ class Rocket:
             )
 
 
-Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | Forest
+Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | Forest | Rocket
 TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket
 Sized: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | TeacherFamily
 """Families with a width."""

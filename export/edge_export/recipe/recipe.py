@@ -40,6 +40,7 @@ if not TYPE_CHECKING:
             "gru": "edge_export.recipe.network_spec:Gru",
             "mlp": "edge_export.recipe.network_spec:Mlp",
             "forest": "edge_export.recipe.network_spec:Forest",
+            "rocket": "edge_export.recipe.network_spec:Rocket",
         }
     )
     TeacherFamily = schema.OneOf(
@@ -220,7 +221,7 @@ class StudentRecipe:
     Attributes:
         network: family and size.
         front_end: stages in front of it in place of the recipe's, which then are the teacher's alone; none: the same.
-        training: of the network; a forest needs none.
+        training: of the network; a forest and a rocket need none.
         pool: windows that the teacher labels for it.
         temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
@@ -244,11 +245,13 @@ class StudentRecipe:
     hints: float = 0.0
 
     def __post_init__(self) -> None:
-        grown = isinstance(self.network, Forest)
-        if self.training is None and not grown:
+        closed = isinstance(self.network, Forest | Rocket)
+        if self.training is None and not closed:
             raise ValueError("the network needs training")
-        if grown and self.hints:
-            raise ValueError("a forest has no features over time to compare with the teacher's; leave hints out")
+        if closed and self.hints:
+            raise ValueError(
+                "a forest or rocket has no features over time to compare with the teacher's; leave hints out"
+            )
         if not 0 <= self.teacher_share <= 1:
             raise ValueError("teacher_share must be 0 to 1")
         if self.pool < 64:
@@ -429,13 +432,14 @@ class Recipe:
                 "split.refit or folds and [prune] exclude each other: channels would be chosen again, with no group "
                 "left to judge by; leave one of the two out"
             )
-        self._check_forest()
+        self._check_gradients()
         self._check_augmentation()
         self._check_references()
 
-    def _check_forest(self) -> None:
-        if isinstance(self.student.network, Forest) and (self.prune is not None or self.quantise.training is not None):
-            raise ValueError("a forest is not trained by gradient: leave [prune] and [quantise.training] out")
+    def _check_gradients(self) -> None:
+        closed = isinstance(self.student.network, Forest | Rocket)
+        if closed and (self.prune is not None or self.quantise.training is not None):
+            raise ValueError("a forest or rocket is not trained by gradient: leave [prune] and [quantise.training] out")
 
     def _check_references(self) -> None:
         unit = {channel.name: channel.unit for channel in self.window.channels}

@@ -74,6 +74,19 @@ class Pool:
     teacher: Float32
     hints: Float32 | None = None
 
+    def targets(self, teacher_share: float) -> Float32:
+        """Return (n, classes) probabilities between label and teacher; the teacher's alone where there is no label.
+
+        Args:
+            teacher_share: weight of the teacher's answer against the label.
+        """
+        taught = np.exp(self.teacher).astype(np.float64)
+        labelled = self.y != UNLABELLED
+        share = np.where(labelled, teacher_share, 1.0)[:, None]
+        labels = np.eye(taught.shape[1])[np.where(labelled, self.y, 0)]
+        targets: Float32 = (share * taught + (1 - share) * labels).astype(np.float32)
+        return targets
+
 
 class Featured(Protocol):
     """A torch network with features to give hints by, such as `edge_export.networks.Classifier`."""

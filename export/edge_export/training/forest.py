@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch  # noqa: TID251 - this is the export toolchain
 
-from edge_export.data.dataset import UNLABELLED, Float32, Int64
+from edge_export.data.dataset import Float32, Int64
 from edge_export.networks.blocks import Classifier
 from edge_export.networks.forest import NEVER, ForestBody
 from edge_export.recipe.network_spec import Forest
@@ -37,23 +37,13 @@ def fit_forest(network: Classifier, pool: Pool, family: Forest, *, teacher_share
     x = answer(network.front, pool.x).reshape(len(pool.x), -1)
     forest = RandomForestRegressor(
         n_estimators=body.trees, max_depth=body.depth, max_features=family.share, random_state=seed, n_jobs=1
-    ).fit(x, _targets(pool, teacher_share))
+    ).fit(x, pool.targets(teacher_share))
     grown = [_complete(tree.tree_, body.depth) for tree in forest.estimators_]
     body.take_trees(np.stack([one[0] for one in grown]), np.stack([one[1] for one in grown]))
     with torch.no_grad():
         network.head.weight.copy_(torch.from_numpy(np.concatenate([one[2] for one in grown]).T / body.trees))
         network.head.bias.zero_()
     return network
-
-
-def _targets(pool: Pool, teacher_share: float) -> Float32:
-    """(n, classes) probabilities to learn."""
-    taught = np.exp(pool.teacher).astype(np.float64)
-    labelled = pool.y != UNLABELLED
-    share = np.where(labelled, teacher_share, 1.0)[:, None]
-    labels = np.eye(taught.shape[1])[np.where(labelled, pool.y, 0)]
-    targets: Float32 = (share * taught + (1 - share) * labels).astype(np.float32)
-    return targets
 
 
 def _complete(tree: object, depth: int) -> tuple[Int64, Float32, Float32]:

@@ -19,7 +19,7 @@ STRENGTHS = tuple(float(each) for each in np.logspace(-3, 4, 8))
 SHARPNESS = tuple(float(each) for each in np.logspace(-1, 2, 61))
 
 
-def fit_rocket(network: Classifier, x: Float32, y: Int64, *, seed: int) -> Classifier:
+def fit_rocket(network: Classifier, x: Float32, y: Int64 | Float32, *, seed: int) -> Classifier:
     """Take a MiniRocket network's biases and last layer from windows, in place.
 
     The layer's answers are scaled so that a softmax of them, each of a window left out, explains the labels best.
@@ -27,7 +27,7 @@ def fit_rocket(network: Classifier, x: Float32, y: Int64, *, seed: int) -> Class
     Args:
         network: its body is a `RocketBody`.
         x: (n, channels, samples) windows.
-        y: (n,) class indices.
+        y: (n,) class indices, or (n, classes) probabilities.
         seed: of the biases' windows, and of the channels.
     """
     body = network.body
@@ -38,7 +38,8 @@ def fit_rocket(network: Classifier, x: Float32, y: Int64, *, seed: int) -> Class
     mean, spread = shares.mean(dim=0), shares.std(dim=0, correction=0)
     spread[spread == 0] = 1
     labels = torch.from_numpy(y)
-    weights, level, sharpness = _ridge((shares - mean) / spread, labels, network.head.out_features)
+    wanted = labels if y.ndim == 2 else functional.one_hot(labels, network.head.out_features)
+    weights, level, sharpness = _ridge((shares - mean) / spread, wanted.double())
     weights /= spread[:, None]
     with torch.no_grad():
         network.head.weight.copy_((sharpness * weights).T)
@@ -46,15 +47,14 @@ def fit_rocket(network: Classifier, x: Float32, y: Int64, *, seed: int) -> Class
     return network
 
 
-def _ridge(x: torch.Tensor, y: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+def _ridge(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Weights (features, classes) and level (classes,) of the best strength, and what to multiply answers with.
 
     Args:
         x: (n, features), each of mean 0.
-        y: (n,) class indices.
-        classes: number of them.
+        y: (n, classes) probabilities.
     """
-    targets = 2 * functional.one_hot(y, classes).double() - 1
+    targets = 2 * y - 1
     level = targets.mean(dim=0)
     values, vectors = torch.linalg.eigh(x @ x.T)
     projected = vectors.T @ (targets - level)

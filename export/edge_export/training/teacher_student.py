@@ -328,6 +328,10 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: Soft
         if isinstance(student.network, Forest):
             grown = network(), pool, student.network
             trained: nn.Module = fit_forest(*grown, teacher_share=student.teacher_share, seed=recipe.seed)
+        elif isinstance(student.network, Rocket):
+            drawn = slice(student.network.windows)
+            targets = pool.targets(student.teacher_share)[drawn]
+            trained = fit_rocket(network(), pool.x[drawn], targets, seed=recipe.seed)
         else:
             assert student.training is not None, "the recipe was checked"
             history = task.history(student.training, task.validation.x, epoch=len(pool.y))

@@ -56,6 +56,16 @@ def test_a_rocket_makes_all_its_features_of_any_length(frames: int) -> None:
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
+def test_probabilities_teach_a_rocket_as_labels_do() -> None:
+    x, y = _rhythms(160)
+    weights = []
+    for wanted in (y[:120], np.eye(3, dtype=np.float32)[y[:120]], np.full((120, 3), 1 / 3, np.float32)):
+        network = build_network(Rocket(width=0.05), Raw(), channels=2, samples=100, classes=3)
+        weights.append(fit_rocket(network, x[:120], wanted, seed=1).head.weight)
+    torch.testing.assert_close(weights[0], weights[1])
+    assert weights[2].abs().max() < 1e-6, "a teacher that knows nothing teaches nothing"
+
+
 def test_width_one_is_the_paper_s_9996_features() -> None:
     assert RocketBody(1, 256, BIASES).width == 9996
 
@@ -81,7 +91,7 @@ def test_strength_and_weights_are_those_of_scikit_learn() -> None:
     x = random.normal(size=(50, 80)) + y[:, None] * random.normal(size=80)
     x -= x.mean(axis=0)
     theirs = linear_model.RidgeCV(alphas=STRENGTHS).fit(x, 2.0 * np.eye(3)[y] - 1)
-    weights, level, sharpness = _ridge(torch.from_numpy(x), torch.from_numpy(y), 3)
+    weights, level, sharpness = _ridge(torch.from_numpy(x), torch.from_numpy(np.eye(3)[y]))
     np.testing.assert_allclose(weights.T.numpy(), theirs.coef_, atol=1e-8)
     np.testing.assert_allclose(level.numpy(), theirs.intercept_, atol=1e-8)
     assert sharpness > 0

@@ -10,7 +10,7 @@ import orjson
 
 from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import add_bundle, add_trusted, count, recording, seconds
-from edge_runtime.cli.replay import add_layout, layout_of
+from edge_runtime.cli.replay_options import add_layout, layout_of
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
             f"explain: the recordings have no window {missing[0]}; `edge-runtime replay` prints their ids"
         )
     if not found:
-        print("no window: nothing to explain", file=sys.stderr)
+        print("no window: nothing to explain; `edge-runtime replay` says what the recordings lack", file=sys.stderr)
+        return exits.FAILED
     return 0
 
 

@@ -19,6 +19,8 @@ _LAYOUT = {
     "scale": "scale",
 }  # fmt: skip
 """Field of `edge_runtime.recordings.layout.RecordingLayout` by option."""
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+"""What tells the file of labels from a column, where there is no such file."""
 
 
 def add_layout(group: argparse._ArgumentGroup) -> None:
@@ -84,8 +86,6 @@ def layout_of(options: argparse.Namespace) -> RecordingConfig:
     """
     from dataclasses import replace  # noqa: PLC0415 - numpy and the rest, only when needed
 
-    from edge_runtime.config import load_sources  # noqa: PLC0415
-    from edge_runtime.sources.build import as_recording  # noqa: PLC0415
     from edge_runtime.sources.recording import RecordingConfig  # noqa: PLC0415
 
     told: dict[str, Any] = {
@@ -98,12 +98,14 @@ def layout_of(options: argparse.Namespace) -> RecordingConfig:
     if options.unit:
         told["units"] = dict(options.unit)
     if options.labels and not Path(options.labels).is_file():
+        if Path(options.labels).suffix.lower() in _TABLES:
+            raise ConfigError(f"--labels {options.labels}: no such file")
         told["label"] = options.labels
     files = tuple(options.files)
     try:
         if options.source is None:
             return RecordingConfig(files=files, **told)
-        config = as_recording(load_sources(options.source), files)
+        config = _named(options.source, files)
         if config.mqtt and told:
             raise ConfigError(
                 f"replay: {', '.join(told)}: not for captured messages, which are read as {options.source} says"
@@ -111,6 +113,17 @@ def layout_of(options: argparse.Namespace) -> RecordingConfig:
         return replace(config, **told)
     except ValueError as error:
         raise ConfigError(f"replay: {error}") from error
+
+
+def _named(path: Path, files: tuple[Path, ...]) -> RecordingConfig:
+    from edge_runtime.config import load_sources  # noqa: PLC0415 - as in `layout_of`
+    from edge_runtime.sources.build import as_recording  # noqa: PLC0415
+
+    sources = load_sources(path)
+    try:
+        return as_recording(sources, files)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def job_of(options: argparse.Namespace) -> Job:

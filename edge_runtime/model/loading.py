@@ -278,7 +278,7 @@ def load_model(
         BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
     """
     if not config.bundle.is_file():
-        raise ConfigError(f"bundle {config.bundle}: no such file")
+        raise ConfigError(f"bundle {config.bundle}: {'not a file' if config.bundle.exists() else 'no such file'}")
     trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
     bundle = open_bundle(config.bundle, trusted=trusted)
     clock = clock or SystemClock()

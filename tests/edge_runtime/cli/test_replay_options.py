@@ -47,7 +47,16 @@ def test_labels_are_a_table_where_there_is_such_a_file_and_else_a_column() -> No
     assert (none.labels, none.layout.label, none.scored, dict(none.keys)) == (None, "", False, {})
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--separator", ";;"), "delimiter must be one character"),
+        (("--labels", "truht.csv"), "--labels truht.csv: no such file"),
+        (("--source", "truth.csv"), r"truth\.csv: 0 \[\[source\]\] tables"),
+    ],
+)
 @pytest.mark.usefixtures("folder")
-def test_contradicting_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="delimiter must be one character"):
-        job("--separator", ";;")
+def test_what_cannot_be_meant_is_refused(options: tuple[str, ...], told: str) -> None:
+    Path("truth.csv").write_text("")
+    with pytest.raises(ConfigError, match=told):
+        job(*options)

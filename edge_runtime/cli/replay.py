@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import add_bundle, add_trusted, jobs, output_file, recording, seconds
@@ -16,9 +13,6 @@ from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from edge_runtime.batch.job import Job
-    from edge_runtime.config import AppConfig
 
 
 def add(commands: Any) -> None:
@@ -84,16 +78,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay everything, then print a summary, and a score where there are labels."""
-    from edge_runtime.app import App  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.metrics import Metrics  # noqa: PLC0415
-    from edge_runtime.model.loading import load_model  # noqa: PLC0415
-    from edge_runtime.observe.unfinished import progress  # noqa: PLC0415
-    from edge_runtime.recordings.labels import labels_for, read_labels  # noqa: PLC0415
-    from edge_runtime.recordings.reader import expand  # noqa: PLC0415
-    from edge_runtime.recordings.score import Score, classes_of  # noqa: PLC0415
-    from edge_runtime.recordings.tally import Tally, summary  # noqa: PLC0415
-    from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
-    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     job = job_of(options)
     files = expand(job.layout.files, job.layout)
@@ -103,63 +88,11 @@ def run(options: argparse.Namespace) -> int:
 
         workers = options.jobs if options.ray is None else options.ray
         return run_many(job, files, options.out, workers, as_json=options.json)
-    config = _application(job, options.out)
-    model, metrics = load_model(job.model), Metrics()
-    labels = labels_for(model.manifest.input)
-    if job.labels is not None:
-        read_labels(job.labels, labels, job.keys)
-    score, tally = Score(classes_of(model.manifest) if job.scored else (), labels), Tally()
-    source = RecordingSource(job.layout, model.manifest.input, metrics, on_labels=labels.add)
-    sinks = (tally, score) if job.scored else (tally,)
-    app = App(config, model=model, metrics=metrics, sources=(source,), sinks=sinks)
-    stopped = False
+    from edge_runtime.cli.replay_one import run_one  # noqa: PLC0415
 
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-        app.stop()
-
-    if options.out is not None:
-        _replace(options.out)  # not before the bundle has loaded: an earlier result is worth more than none
-    with stopped_by_signals(stop):
-        drained = app.run()
-    figures = metrics.snapshot()
-    if options.json:
-        scored = {"score": score.plain()} if job.scored else {}
-        print(orjson.dumps(figures | {"labels": dict(tally.labels)} | scored).decode(), file=sys.stderr)
-    else:
-        print(summary(figures, stopped=stopped), file=sys.stderr)
-        if figures["counts"].get("samples_total") and not figures["counts"].get("windows_total"):
-            print(f"no window: {progress(app.pipeline.key_states(), model.manifest.input)}", file=sys.stderr)
-        print(tally.text(), file=sys.stderr)
-        if job.scored:
-            print(score.text(), file=sys.stderr)
-    return exits.finished(drained=drained and not stopped, lost=app.drops.lost())
+    return run_one(job, options.out, as_json=options.json)
 
 
 def _refuse_overwriting(out: Path | None, inputs: Iterable[Path]) -> None:
     if out is not None and out.exists() and any(read.exists() and out.samefile(read) for read in inputs):
         raise ConfigError(f"--out {out}: is read as well; name another file")
-
-
-def _application(job: Job, out: Path | None) -> AppConfig:
-    """Return the application around the source."""
-    from edge_runtime.config import AppConfig  # noqa: PLC0415 - as in `run`
-    from edge_runtime.sinks.jsonl import JsonlSinkConfig  # noqa: PLC0415
-    from edge_runtime.sinks.stdout import StdoutSinkConfig  # noqa: PLC0415
-
-    return AppConfig(
-        model=job.model,
-        sink=(JsonlSinkConfig(path=out) if out else StdoutSinkConfig(),),
-        window=job.window,
-        drain_timeout_s=60.0,
-        silence_s=0.0,
-    )
-
-
-def _replace(path: Path) -> None:
-    """Remove an earlier output: a replay is a result, not a log."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error.strerror}") from error

@@ -80,11 +80,12 @@ def _measured(recipe: Recipe, folders: Mapping[str, Path], cache: Path, say: Say
 def _brief(recipe: Recipe) -> Recipe:
     """Keep the shapes, and train for a few steps."""
     teacher, student = recipe.teacher, recipe.student
-    training = teacher.training and replace(teacher.training, steps=STEPS)  # a rocket has none
+    training = teacher.training and replace(teacher.training, steps=STEPS)  # a rocket has none, nor has a forest
+    own = student.training and replace(student.training, steps=STEPS)
     return replace(
         recipe,
         prune=None,
         teacher=replace(teacher, candidates=teacher.candidates[-1:], members=1, training=training),
-        student=replace(student, pool=64, training=replace(student.training, steps=STEPS)),
+        student=replace(student, pool=64, training=own),
         quantise=replace(recipe.quantise, ranges=("minmax",), mixed=False, training=None),
     )

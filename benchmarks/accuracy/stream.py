@@ -118,6 +118,7 @@ def recipes(steps: int) -> tuple[Recipe, Recipe]:
     )
     fsdd, commands = recipe.data
     assert recipe.teacher.training is not None
+    assert recipe.student.training is not None
     assert isinstance(commands, WavReader)
     teacher = dataclasses.replace(
         recipe.teacher,

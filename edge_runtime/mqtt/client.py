@@ -305,6 +305,7 @@ class BrokerClient:
             drop_oldest=config.when_full == "drop_oldest",
             dropped=self._metrics.dropped,
             rng=self._rng,
+            max_inflight=config.max_inflight,
         )
 
     def _make_connection(self) -> Connection:
@@ -362,6 +363,7 @@ class BrokerClient:
             accepted.limits,
             session_present=accepted.session_present,
             suspicious=self._attempts.short >= SUSPICIOUS,
+            publishes_qos_2=self._publish_qos == 2,
         )
         if self.config.status_topic:
             outbound_queue.enqueue_first(self._status("online", ""))

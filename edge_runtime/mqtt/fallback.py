@@ -32,9 +32,11 @@ _PACKETS_AN_ITERATION = 256
 class PahoOutboundQueue(OutboundQueue):
     """Paho numbers, resends and completes what it was given; this keeps the queue before it."""
 
-    def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
+    def begin(
+        self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
+    ) -> None:
         """As in `OutboundQueue`, but what is in flight is paho's to send again, as much at a time as it likes."""
-        del session_present, suspicious
+        del session_present, suspicious, publishes_qos_2
         self._limits = limits
 
     def end(self) -> None:

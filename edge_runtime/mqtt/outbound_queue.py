@@ -18,7 +18,8 @@ from edge_runtime.types import Done
 
 FIRST_PACKET_ID: Final = 256
 """Ours begin here: paho numbers its SUBSCRIBE packets from 1, afresh for each connection, and never gets this far."""
-_PACKET_IDS: Final = 65_536 - FIRST_PACKET_ID
+_MOST_PACKET_IDS: Final = 65_536 - FIRST_PACKET_ID
+_FEWEST_PACKET_IDS: Final = 2_048
 WINDOW_311: Final = 20
 """MQTT 3.1.1 has no receive maximum; this is mosquitto's and paho's default for the same thing."""
 
@@ -88,16 +89,26 @@ class OutboundQueue:
         drop_oldest: what leaves when it is full: the oldest, or else the newest.
         dropped: reasons are counted here.
         rng: where packet ids begin, so that acknowledgements to an earlier run seldom meet ours.
+        max_inflight: the most that `Limits.window` will be. Twice as many packet ids are used, at least 2,048.
     """
 
     def __init__(
-        self, max_messages: int, max_bytes: int, *, drop_oldest: bool, dropped: Counter[str], rng: random.Random
+        self,
+        max_messages: int,
+        max_bytes: int,
+        *,
+        drop_oldest: bool,
+        dropped: Counter[str],
+        rng: random.Random,
+        max_inflight: int = 1000,
     ) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._drop_oldest = drop_oldest
         self._dropped = dropped
-        self._next_id = FIRST_PACKET_ID + rng.randrange(_PACKET_IDS)
+        count = min(max(_FEWEST_PACKET_IDS, 2 * max_inflight), _MOST_PACKET_IDS)
+        self._ids = range(FIRST_PACKET_ID, FIRST_PACKET_ID + count)
+        self._next_id = rng.choice(self._ids)
         self._queue: deque[Entry] = deque()
         self._queue_bytes = 0
         self._inflight: dict[int, Entry] = {}  # in order of sending; PUBLISH is to be acknowledged
@@ -107,14 +118,13 @@ class OutboundQueue:
         self._unwritten: deque[_Unwritten] = deque()
         self._finished: list[Done] = []
         self._limits: Limits | None = None
-        self._begun = False
         self._alone = False  # one message at a time, to find out which one ends the connections
         self._suspect: Entry | None = None
         self._strikes = 0
         self._largest_taken = 0  # bytes of a message that the broker has acknowledged: the limit is not below
         self._smallest_refused = sys.maxsize
-        # By packet id, whether a session from before this run may remember it as half received; empty if there is none.
-        self._inherited = bytearray()
+        # Packet ids that a session from before this run may remember as half received.
+        self._inherited: Sequence[int] = self._ids
 
     @property
     def waiting(self) -> int:
@@ -163,7 +173,9 @@ class OutboundQueue:
         """Queue a message before all others, beyond the bound."""
         self._put_back((message, Batch(1, None)))
 
-    def begin(self, limits: Limits, *, session_present: bool, suspicious: bool = False) -> None:
+    def begin(
+        self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
+    ) -> None:
         """Begin a connection: send again what the last one left open (section 4.4).
 
         With `suspicious`, the broker has just closed several connections as soon as it had accepted them. A message
@@ -173,20 +185,25 @@ class OutboundQueue:
         The same session gets the same packet ids, marked as duplicates. A new session has never seen them, so they go
         out as new messages, before everything else. That repeats what the broker had received already, yet nothing else
         is safe: a broker may pass on a QoS 2 message only when it is released.
+
+        With `publishes_qos_2`, a session that an earlier run left may hold messages that were not released. Ours with
+        the same packet id would be taken for their repetition, or they would come after answers to later windows. They
+        are released now, before anything else, in the order of their ids, in which they were sent (`_free_id`); and in
+        the next connection again, where this one ends before the broker has taken a message of ours.
         """
         self._limits = limits
         self._alone = suspicious
-        if not session_present:
-            self._inherited = bytearray()
-        elif not self._begun:
-            self._inherited = bytearray(b"\1" * 65_536)
-        self._begun = True
         entries = [*self._released.values(), *self._inflight.values()]
         if session_present and all(message.qos <= limits.max_qos for message, _ in entries):
             self._again = deque(self._inflight)
             self._pubrels = list(self._released)
         else:
             self.requeue()
+        if not session_present:
+            self._inherited = ()
+        elif publishes_qos_2 and limits.max_qos == 2 and not suspicious:
+            ours = self._released.keys() | self._inflight.keys()
+            self._pubrels[:0] = [packet_id for packet_id in self._inherited if packet_id not in ours]
 
     def requeue(self) -> None:
         """Queue again, before everything else, what is in flight: the broker knows nothing of it any more."""
@@ -276,10 +293,8 @@ class OutboundQueue:
             message, batch = entry
             topic, payload, _properties, qos, retain = message
             packet_id = 0
-            if qos and limits.max_qos:
-                if free <= 0:
-                    break
-                packet_id = self._free_id()
+            if qos and limits.max_qos and (free <= 0 or not (packet_id := self._free_id())):
+                break
             queue.popleft()
             self._queue_bytes -= len(topic) + len(payload)
             if packet_id or version5 or retain:
@@ -289,10 +304,6 @@ class OutboundQueue:
             if len(packet) > limits.max_packet_bytes:
                 self._drop(entry, "publish_too_large")
                 continue
-            if packet_id and self._inherited and qos == 2 <= limits.max_qos and self._inherited[packet_id]:
-                # An earlier run may have left a message with this id half sent: ours would be taken for its repetition.
-                self._inherited[packet_id] = 0
-                packet = encode_ack(PUBREL, (packet_id,)) + packet
             out.append(packet)
             offered += len(packet)
             if packet_id:
@@ -320,6 +331,7 @@ class OutboundQueue:
             entry = self._inflight.pop(packet_id, None)
             if entry is not None:
                 self._released[packet_id] = entry
+                self._inherited = ()  # the broker has our message, and had the releases before it
             self._pubrels.append(packet_id)
             return
         entry = (self._inflight if kind in {PUBACK, PUBREC} else self._released).pop(packet_id, None)
@@ -369,9 +381,18 @@ class OutboundQueue:
         )
 
     def _free_id(self) -> int:
+        """Return the next packet id that nothing on the way has; 0 while there is none.
+
+        After the last id comes the first one again, but not while a QoS 2 message is on the way: so the ids of such
+        messages always rise, and the run after this one can tell in which order they were sent.
+        """
         while True:
             packet_id = self._next_id
-            self._next_id = packet_id + 1 if packet_id < 65_535 else FIRST_PACKET_ID
+            if packet_id not in self._ids:
+                if self._released or any(message.qos == 2 for message, _ in self._inflight.values()):
+                    return 0
+                packet_id = FIRST_PACKET_ID
+            self._next_id = packet_id + 1
             if packet_id not in self._inflight and packet_id not in self._released:
                 return packet_id
 

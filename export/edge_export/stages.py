@@ -65,6 +65,7 @@ class Models:
         quantized: the same in integers, and what was tried.
         candidates: the student's files.
         size: of the student.
+        family: of the student's network.
         detector: of windows unlike those of training; None where the recipe asks for none.
         pruning: what pruning did; None where the recipe asks for none.
         learning: histories of the first fit's networks.
@@ -77,6 +78,7 @@ class Models:
     quantized: QuantizedStudent
     candidates: Candidates
     size: Mapping[str, int]
+    family: str
     detector: OodDetector | None
     pruning: Mapping[str, Any] | None
     learning: tuple[Curve, ...] = ()
@@ -96,7 +98,7 @@ class Models:
                 "zlib_bytes": compressed_size(self.cloud.model),
                 "temperature": self.cloud_temperature,
             },
-            "student": dict(self.size),
+            "student": {**self.size, "family": self.family},
             "pruning": self.pruning,
             "learning": [asdict(curve) for curve in self.learning],
             "quantisation": _quantisation(self.quantized),
@@ -149,6 +151,7 @@ def make_models(recipe: Recipe, splits: Splits, steps: StepCache, say: Say, give
         quantized=quantised,
         candidates=candidates(fp32, quantised.graphs, detector=detector, mixed=bool(quantised.kept)),
         size=asdict(count(student.network, channels=len(task.contract.channels), samples=task.contract.window)),
+        family=type(recipe.student.network).__name__,
         detector=detector,
         pruning=pruning,
         learning=(*teacher.curves, *student.curve, *(rounded.curve if rounded else ())),

@@ -18,6 +18,7 @@ pytest.importorskip("sklearn", reason="the export toolchain's baseline needs sci
 
 from edge_export.cli import main  # noqa: E402
 from edge_export.package.evaluation_file import accuracy_of  # noqa: E402
+from edge_export.recipe.recipe import load  # noqa: E402
 from edge_export.splits import REFITTED  # noqa: E402
 from edge_export.step_cache import Say, StepCache, code_digest  # noqa: E402
 
@@ -415,3 +416,49 @@ def test_a_rocket_is_a_teacher_without_gradient_training_and_is_refitted_as_the_
     with open_bundle(tmp_path / "out" / "waves-teacher.edge") as bundle:
         model = onnx.load_model_from_string(bundle.read_variant(bundle.manifest.variants[0].name))
     assert {"Conv", "Greater", "Softmax"} <= {node.op_type for node in model.graph.node}
+
+
+FOREST = """[teacher]
+candidates = [{ type = "rocket", width = 0.1, windows = 300 }]
+
+[student]
+network = { type = "forest", trees = 8, depth = 3 }
+front_end = [{ type = "difference", keep = true }, { type = "statistics" }]
+pool = 256
+
+[quantise]
+calibration_windows = 64
+
+"""
+
+
+@pytest.mark.slow
+def test_a_forest_is_a_student_in_every_format_and_answers_from_its_bundle(data: Path, tmp_path: Path) -> None:
+    recipe = RECIPE[: RECIPE.index("[teacher]")] + FOREST + RECIPE[RECIPE.index("[gate]") :]
+    recipe = recipe.replace("stream_hop = 8\n", "").replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true')
+    (tmp_path / "recipe.toml").write_text(recipe)
+    out = tmp_path / "out"
+    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(out)]) == 0
+    report = orjson.loads((out / "report.json").read_bytes())
+    assert report["student"]["family"] == "Forest"
+    assert not report["left_out"]
+    judged = {name: each["accuracy"] for name, each in report["test"]["judged"].items()}
+    assert judged["onnx-fp32"] > 0.9
+    # Integers hold what the leaves say; which leaf a window reaches is decided in float, and is the same.
+    assert abs(judged["onnx-int8-u8s8"] - judged["onnx-fp32"]) <= 0.02
+    assert abs(judged["tflite-int8"] - judged["onnx-fp32"]) <= 0.02
+    assert "learnt thresholds" in report["quantisation"]["operators_in_float"]["Conv"]
+    answers, device = tmp_path / "answers.jsonl", report["test"]["device"]
+    replay = ["replay", str(out / "waves-x86_64.edge"), str(out / "test.npz"), "--out", str(answers)]
+    assert edge_runtime([*replay, "--variant", device]) == 0
+    assert accuracy_of(answers, out / "test-labels.jsonl")[0] == judged[device]
+
+
+@pytest.mark.parametrize("part", ["[prune]", "[quantise]\ntraining = { steps = 40 }"])
+def test_what_only_gradients_can_do_is_refused_for_a_forest(tmp_path: Path, part: str) -> None:
+    recipe = RECIPE[: RECIPE.index("[teacher]")] + FOREST.partition("[quantise]")[0]
+    begin = RECIPE.index("[prune]")
+    recipe += RECIPE[begin : RECIPE.index("[quantise]")] if part == "[prune]" else part
+    (tmp_path / "recipe.toml").write_text(recipe + "\n" + RECIPE[RECIPE.index("[gate]") :])
+    with pytest.raises(ConfigError, match="not trained by gradient"):
+        load(tmp_path / "recipe.toml")

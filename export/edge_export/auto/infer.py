@@ -287,6 +287,12 @@ def _text(
         "[student]",
         f"network = {{ {', '.join(_table(student))} }}",
         "training = { steps = 1200, learning_rate = 0.01 }",
+        *(
+            []
+            if sound
+            else ["# Small trees on numbers that sum up a window, in place of both, where the report advises it:"]
+        ),
+        *([] if sound else ['# network = { type = "forest" }', '# front_end = [{ type = "statistics" }]']),
         "",
         "[limits]",
         "max_accuracy_drop = 0.005",

@@ -8,10 +8,12 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.features.modules import build_front_end
 from edge_export.networks import students, teachers
 from edge_export.networks.blocks import Classifier, stretched
+from edge_export.networks.forest import ForestBody
 from edge_export.networks.rocket import BIASES, TAPS, RocketBody
 from edge_export.recipe.feature_spec import FeatureShape, FrontEnd
 from edge_export.recipe.network_spec import (
     Family,
+    Forest,
     Gru,
     InceptionTime,
     Mlp,
@@ -57,11 +59,11 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     return Classifier(
         front=front,
         body=body,
-        pool="mean" if isinstance(family, Mlp | Rocket) else family.pool,
+        pool="mean" if isinstance(family, Mlp | Forest | Rocket) else family.pool,
         width=width,
         sizes=sizes,
         classes=classes,
-        dropout=0.0 if isinstance(family, Rocket) else family.dropout,
+        dropout=0.0 if isinstance(family, Forest | Rocket) else family.dropout,
         stride=stride * shape.hop,
         memory=memory and (memory - 1) * shape.hop + 1,
     )
@@ -86,6 +88,9 @@ def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
             return students.gru(family, shape)
         case Mlp():
             return students.mlp(family, shape)
+        case Forest():
+            forest = ForestBody(family.trees, family.depth)
+            return forest, forest.width
         case ResNet1d():
             return teachers.resnet_1d(family, shape)
         case InceptionTime():
@@ -122,7 +127,7 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
         case Gru():
             return family.reduction, 0
-        case Mlp() | Rocket():
+        case Mlp() | Forest() | Rocket():
             return shape.frames, shape.frames
         case ResNet1d() | InceptionTime():
             return family.reduction, 0

@@ -12,8 +12,9 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.features.modules import FixedConv, build_front_end
 from edge_export.networks.blocks import ROUND_TO
 from edge_export.networks.build import build_network
+from edge_export.networks.forest import ForestBody
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import Family
+from edge_export.recipe.network_spec import Sized
 from edge_runtime.errors import ConfigError
 
 _BASE = {
@@ -54,7 +55,7 @@ class Size:
 
 
 def count(network: nn.Module, *, channels: int, samples: int) -> Size:
-    """Count a network of convolutions, dense and recurrent layers by running one window through it.
+    """Count a network of convolutions, dense and recurrent layers, or a forest, by running one window through it.
 
     Args:
         network: maps (batch, channels, samples) to (batch, classes).
@@ -77,6 +78,12 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
             macs += steps * sum(p.numel() for name, p in layer.named_parameters() if name.startswith("weight"))
             parameters, stored = parameters + numbers, stored + LAYER_BYTES + 4 * numbers
             return
+        if isinstance(layer, ForestBody):
+            nodes = layer.thresholds.numel()
+            macs += nodes * layer.leaves
+            # A node has a place of eight bytes and a threshold of four; one matrix serves all trees.
+            parameters, stored = parameters + 2 * nodes, stored + LAYER_BYTES + 12 * nodes + layer.turns.numel()
+            return
         outputs = int(layer.weight.shape[0])
         if isinstance(layer, nn.Linear):
             macs += layer.weight.numel() * int(output[0].numel() // outputs)
@@ -86,7 +93,7 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
         # A weight is a byte; each output has a bias of four and a scale of four.
         stored += LAYER_BYTES + layer.weight.numel() + 8 * outputs
 
-    kinds = (FixedConv, nn.Conv1d, nn.Conv2d, nn.Linear, nn.GRU, nn.LSTM)
+    kinds = (FixedConv, ForestBody, nn.Conv1d, nn.Conv2d, nn.Linear, nn.GRU, nn.LSTM)
     hooks = [m.register_forward_hook(saw) for m in network.modules() if isinstance(m, kinds)]
     training = network.training
     try:
@@ -100,7 +107,7 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
 
 
 def sized_to(
-    family: Family,
+    family: Sized,
     front_end: FrontEnd,
     *,
     channels: int,
@@ -110,7 +117,7 @@ def sized_to(
     max_macs: int | None = None,
     max_parameters: int | None = None,
     widest: float = 16.0,
-) -> Family:
+) -> Sized:
     """Find the largest width of a family that keeps within every stated budget.
 
     Args:
@@ -132,8 +139,8 @@ def sized_to(
     build_front_end(front_end, channels=channels, samples=samples)  # its own complaints first
     step = ROUND_TO / _BASE[type(family).__name__]
 
-    def at(index: int) -> tuple[Family, Size]:
-        sized: Family = replace(family, width=index * step)
+    def at(index: int) -> tuple[Sized, Size]:
+        sized: Sized = replace(family, width=index * step)
         with torch.random.fork_rng(devices=[]):
             network = build_network(sized, front_end, channels=channels, samples=samples, classes=classes)
         return sized, count(network, channels=channels, samples=samples)
@@ -155,8 +162,8 @@ def sized_to(
 
 
 def _largest(
-    narrowest: Family, at: Callable[[int], tuple[Family, Size]], fits: Callable[[Size], bool], most: int
-) -> Family:
+    narrowest: Sized, at: Callable[[int], tuple[Sized, Size]], fits: Callable[[Size], bool], most: int
+) -> Sized:
     """By bisection: every size grows with the width."""
     best, low, high = narrowest, 1, most + 1
     while high - low > 1:

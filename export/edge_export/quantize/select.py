@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
-from edge_export.onnx_graph.model import name_of
+from edge_export.onnx_graph.model import constant, name_of
 from edge_export.quantize.scheme import OPERATORS
 
 BETWEEN = ("HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Sigmoid")
@@ -15,6 +15,7 @@ cost what float ends are there for: channels of different ranges, and more than 
 
 _MOVES = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _LAYERS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN"})
+_COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _SETTLES = frozenset({"Cast", "Identity", "Shape", "DequantizeLinear", "QuantizeLinear"})
 
 
@@ -25,12 +26,19 @@ def quantised(graph: ir.Graph, exclude: Collection[str] = ()) -> frozenset[str]:
     2. Nodes of `BETWEEN` are if every operand is computed by a quantised node, and a quantised node reads the result;
        constants and products of a tensor with itself are none of them, since their ranges are those of a front end.
     3. Nodes to exclude are not, and with them go those of rule 2 that have them as neighbours.
+    4. Nor are nodes that come before a comparison with several constants, as in a forest or a rocket: learnt thresholds
+       lie closer together than the steps of eight bits. One constant may be a limit of scores at a network's end.
 
     Args:
         graph: of a prepared model (`edge_export.quantize.write.prepare`).
         exclude: names of nodes that stay in float.
     """
-    chosen = {name_of(node): node for node in graph if node.op_type in (*OPERATORS, *BETWEEN)}
+    compared = _compared(graph)
+    chosen = {
+        name_of(node): node
+        for node in graph
+        if node.op_type in (*OPERATORS, *BETWEEN) and name_of(node) not in compared
+    }
     for name in exclude:  # rule 3
         chosen.pop(name, None)
     while True:
@@ -39,6 +47,23 @@ def quantised(graph: ir.Graph, exclude: Collection[str] = ()) -> frozenset[str]:
             return frozenset(chosen)
         for name in gone:
             del chosen[name]
+
+
+def _compared(graph: ir.Graph) -> frozenset[str]:
+    """Rule 4."""
+    found: set[str] = set()
+    waiting: list[ir.Value | None] = []
+    for node in graph:
+        learnt = any((numbers := constant(value)) is not None and numbers.size > 1 for value in node.inputs)
+        if node.op_type in _COMPARISONS and learnt:
+            waiting += node.inputs
+    while waiting:
+        value = waiting.pop()
+        producer = value.producer() if value is not None else None
+        if producer is not None and name_of(producer) not in found:
+            found.add(name_of(producer))
+            waiting += producer.inputs
+    return frozenset(found)
 
 
 def _enclosed(node: ir.Node, chosen: Mapping[str, ir.Node]) -> bool:
@@ -64,13 +89,15 @@ def left_in_float(graph: ir.Graph, exclude: Collection[str] = ()) -> Mapping[str
         graph: of a prepared model.
         exclude: names of nodes that stay in float.
     """
-    chosen = quantised(graph, exclude)
+    chosen, compared = quantised(graph, exclude), _compared(graph)
     reasons: dict[str, str] = {}
     for node in graph:
         kind = node.op_type
-        if node.name in chosen or node.name in exclude or kind in _SETTLES or kind in reasons:
+        if name_of(node) in chosen or node.name in exclude or kind in _SETTLES or kind in reasons:
             continue
-        if kind in BETWEEN:
+        if name_of(node) in compared and kind in OPERATORS:
+            reasons[kind] = "a comparison with learnt thresholds follows, closer together than the steps of eight bits"
+        elif kind in BETWEEN:
             reasons[kind] = "it is at an end of the model, where eight bits hold neither channels nor confidences"
         elif kind in _LAYERS:
             reasons[kind] = "onnxruntime has no integer kernel for it"

@@ -182,6 +182,32 @@ class Mlp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """A random forest of complete trees over all features at once: for statistics of few recordings.
+
+    Trained in seconds, without gradient; a bundle's integers are exact in it but for what the leaves say.
+
+    Attributes:
+        trees: number of them.
+        depth: comparisons from the root to a leaf; a tree has two to the power of it leaves.
+        share: of the features that a node chooses from.
+
+    Source: Breiman 2001, "Random forests".
+    """
+
+    trees: int = 16
+    depth: int = 4
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.trees <= 500 or not 1 <= self.depth <= 10 or not 0 < self.share <= 1:
+            raise ConfigError(
+                f"forest: trees {self.trees}, depth {self.depth}, share {self.share}; need 1 to 500, 1 to 10, and a "
+                "share above 0 up to 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResNet1d:
     """A teacher for time series: residual blocks of three convolutions with channel attention.
 
@@ -281,6 +307,8 @@ class Rocket:
             )
 
 
-Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp
+Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | Forest
 TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket
+Sized: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | TeacherFamily
+"""Families with a width."""
 Family: TypeAlias = Student | TeacherFamily

@@ -16,7 +16,7 @@ from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
-from edge_export.recipe.network_spec import Rocket, Student, TeacherFamily
+from edge_export.recipe.network_spec import Forest, Rocket, Student, TeacherFamily
 from edge_export.recipe.report_spec import ReportRecipe
 from edge_export.recipe.training_spec import Training
 from edge_runtime import schema
@@ -39,6 +39,7 @@ if not TYPE_CHECKING:
             "tcn": "edge_export.recipe.network_spec:Tcn",
             "gru": "edge_export.recipe.network_spec:Gru",
             "mlp": "edge_export.recipe.network_spec:Mlp",
+            "forest": "edge_export.recipe.network_spec:Forest",
         }
     )
     TeacherFamily = schema.OneOf(
@@ -219,7 +220,7 @@ class StudentRecipe:
     Attributes:
         network: family and size.
         front_end: stages in front of it in place of the recipe's, which then are the teacher's alone; none: the same.
-        training: of the network.
+        training: of the network; a forest needs none.
         pool: windows that the teacher labels for it.
         temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
@@ -232,7 +233,7 @@ class StudentRecipe:
     """
 
     network: Student
-    training: Training
+    training: Training | None = None
     front_end: tuple[FrontEnd, ...] = ()
     weights: Literal["float16", "float32"] = "float32"
     pool: int = 8192
@@ -243,6 +244,11 @@ class StudentRecipe:
     hints: float = 0.0
 
     def __post_init__(self) -> None:
+        grown = isinstance(self.network, Forest)
+        if self.training is None and not grown:
+            raise ValueError("the network needs training")
+        if grown and self.hints:
+            raise ValueError("a forest has no features over time to compare with the teacher's; leave hints out")
         if not 0 <= self.teacher_share <= 1:
             raise ValueError("teacher_share must be 0 to 1")
         if self.pool < 64:
@@ -423,8 +429,13 @@ class Recipe:
                 "split.refit or folds and [prune] exclude each other: channels would be chosen again, with no group "
                 "left to judge by; leave one of the two out"
             )
+        self._check_forest()
         self._check_augmentation()
         self._check_references()
+
+    def _check_forest(self) -> None:
+        if isinstance(self.student.network, Forest) and (self.prune is not None or self.quantise.training is not None):
+            raise ValueError("a forest is not trained by gradient: leave [prune] and [quantise.training] out")
 
     def _check_references(self) -> None:
         unit = {channel.name: channel.unit for channel in self.window.channels}

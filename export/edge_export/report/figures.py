@@ -12,6 +12,7 @@ from edge_runtime.errors import ConfigError
 
 TEACHER = "teacher"
 BASELINE = "random-forest"
+FOREST = "a random forest on simple features"
 REFERENCE = "onnx-fp32"
 
 
@@ -234,7 +235,7 @@ class BuildMetrics:
         families = set(cloud.get("families", ()))
         said = "the cloud's model (MiniRocket)" if families == {"Rocket"} else "the cloud's model"
         known = (
-            (BASELINE, "a random forest on simple features", sizes.get(BASELINE, {}).get("bytes"), None),
+            (BASELINE, FOREST, sizes.get(BASELINE, {}).get("bytes"), None),
             (TEACHER, said, cloud.get("bytes"), time),
         )
         return [

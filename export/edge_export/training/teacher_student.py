@@ -21,10 +21,11 @@ from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import Family, Rocket
+from edge_export.recipe.network_spec import Forest, Rocket, TeacherFamily
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
+from edge_export.training.forest import fit_forest
 from edge_export.training.history import Curve, load_curve
 from edge_export.training.loop import fit_labels, start
 from edge_export.training.ridge import fit_rocket
@@ -54,7 +55,7 @@ class Teacher:
     at: Callable[[float], onnx.ModelProto]
     step: str
     members: tuple[nn.Module, ...] = ()
-    chosen: tuple[tuple[Family, int], ...] = ()
+    chosen: tuple[tuple[TeacherFamily, int], ...] = ()
     tried: tuple[float, ...] = ()
     curves: tuple[Curve, ...] = ()
 
@@ -155,7 +156,7 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     """
     recipe = task.recipe
     families = recipe.teacher.candidates
-    choices: list[Sequence[tuple[Family, int]]] = [[(family, recipe.seed)] for family in families]
+    choices: list[Sequence[tuple[TeacherFamily, int]]] = [[(family, recipe.seed)] for family in families]
     found = list(_train_members(task, front, [choice[0] for choice in choices], steps, say))
     networks = [each.network for each in found]
     tried = [score_of(network, task.validation.contexts, task) for network in networks]
@@ -196,7 +197,7 @@ def _trained_teacher(
     members: Sequence[nn.Module],
     *,
     step: str,
-    chosen: tuple[tuple[Family, int], ...],
+    chosen: tuple[tuple[TeacherFamily, int], ...],
     tried: tuple[float, ...],
 ) -> Teacher:
     channels, samples = len(task.contract.channels), task.contract.history
@@ -251,7 +252,7 @@ def smallest_within(scores: Sequence[float], within: float) -> int:
 
 
 def _train_members(
-    task: Task, front: FrontEnd, wanted: Sequence[tuple[Family, int]], steps: StepCache, say: Say
+    task: Task, front: FrontEnd, wanted: Sequence[tuple[TeacherFamily, int]], steps: StepCache, say: Say
 ) -> tuple[_Member, ...]:
     """Train networks of these families and seeds, each in a process of its own where there are cores for it.
 
@@ -272,7 +273,7 @@ def _train_members(
     return tuple(_teacher_member(task, front, family, seed, steps) for family, seed in wanted)
 
 
-def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]]) -> list[str]:
+def _train_in_child(job: tuple[Task, FrontEnd, TeacherFamily, int, Path, dict[str, str]]) -> list[str]:
     """Leave one network among the finished steps; what would have been said."""
     task, front, family, seed, folder, versions = job
     lines: list[str] = []
@@ -280,7 +281,7 @@ def _train_in_child(job: tuple[Task, FrontEnd, Family, int, Path, dict[str, str]
     return lines
 
 
-def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, steps: StepCache) -> _Member:
+def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: int, steps: StepCache) -> _Member:
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
@@ -305,7 +306,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
     return _Member(load_weights(network(), folder / "weights.npz"), curve)
 
 
-def _member_inputs(task: Task, front: FrontEnd, family: Family, seed: int) -> dict[str, object]:
+def _member_inputs(task: Task, front: FrontEnd, family: TeacherFamily, seed: int) -> dict[str, object]:
     training = task.recipe.teacher.training
     kind = type(family).__name__
     return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
@@ -324,9 +325,16 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: Soft
     def make(folder: Path) -> None:
         pool = soft_labels.pool
         start(recipe.seed)
-        history = task.history(student.training, task.validation.x, epoch=len(pool.y))
-        trained = distil(network(), pool, soft_labels.distillation, student.training, seed=recipe.seed, history=history)
-        history.save(folder)
+        if isinstance(student.network, Forest):
+            grown = network(), pool, student.network
+            trained: nn.Module = fit_forest(*grown, teacher_share=student.teacher_share, seed=recipe.seed)
+        else:
+            assert student.training is not None, "the recipe was checked"
+            history = task.history(student.training, task.validation.x, epoch=len(pool.y))
+            trained = distil(
+                network(), pool, soft_labels.distillation, student.training, seed=recipe.seed, history=history
+            )
+            history.save(folder)
         save_weights(trained, folder / "weights.npz")
 
     inputs = {

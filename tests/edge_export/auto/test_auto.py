@@ -16,7 +16,9 @@ from edge_export.auto.rate import time_column
 from edge_export.auto.scan import Piece
 from edge_export.auto.stratified_split import stratified_split
 from edge_export.cli import main
-from edge_export.recipe.recipe import Recipe, load
+from edge_export.recipe.feature_spec import StatisticsSpec
+from edge_export.recipe.network_spec import Forest, SeparableCnn1d
+from edge_export.recipe.recipe import Recipe, load, parse
 from edge_export.splits import read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,7 +139,12 @@ def test_what_is_said_wins_over_what_is_found(tmp_path: Path) -> None:
     assert [(channel.name, channel.unit) for channel in recipe.window.channels] == [("az", "g")]
     assert recipe.window.samples == 80
     assert recipe.limits.max_bytes == 9000
+    assert isinstance(recipe.student.network, SeparableCnn1d)
     assert recipe.student.network.width == 0.5
+    text = (tmp_path / "out" / "recipe.toml").read_text("utf-8")
+    grown = re.sub(r"^network = .*\n(?=training)", "", text, flags=re.MULTILINE).replace("# network", "network")
+    of_trees = parse(grown.replace("# front_end", "front_end"), tmp_path / "recipe.toml").student
+    assert (of_trees.network, of_trees.front_end) == (Forest(), (StatisticsSpec(),)), "as its comment says"
     assert recipe.gate.max_forwarded == 0.25
     assert recipe.data[0].origin.licence == "CC0"
 

@@ -17,6 +17,7 @@ from edge_export.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.recipe.feature_spec import FrontEnd, LogMelSpec, Raw, StatisticsSpec  # noqa: E402
 from edge_export.recipe.network_spec import (  # noqa: E402
     Family,
+    Forest,
     Gru,
     InceptionTime,
     Mlp,
@@ -24,6 +25,7 @@ from edge_export.recipe.network_spec import (  # noqa: E402
     ResNet2d,
     SeparableCnn1d,
     SeparableCnn2d,
+    Sized,
     Tcn,
 )
 from edge_export.training.loop import answer, start  # noqa: E402
@@ -42,6 +44,7 @@ NETWORKS: dict[str, tuple[Family, FrontEnd]] = {
     "gru": (Gru(width=0.5), Raw()),
     "gru, two layers, last": (Gru(width=0.5, depth=2, pool="last"), Raw()),
     "mlp": (Mlp(), StatisticsSpec()),
+    "forest": (Forest(), StatisticsSpec()),
     "resnet 1d": (ResNet1d(width=0.25), Raw()),
     "inception time": (InceptionTime(width=0.25, depth=4, reduction=2), Raw()),
     "resnet 2d": (ResNet2d(width=0.5, depth=3), MEL),
@@ -86,6 +89,17 @@ def test_networks_answer_in_onnx_as_in_torch_with_nothing_but_known_operators(gr
         assert len(model.graph.node) < 30
 
 
+def test_a_forest_is_counted_as_it_is_held() -> None:
+    size = count(build_network(*NETWORKS["forest"], channels=2, samples=240, classes=4), channels=2, samples=240)
+    nodes, leaves = 16 * 15, 16 * 16
+    assert size.parameters == 2 * nodes + (leaves + 1) * 4
+    assert size.macs - size.front_macs == nodes * 16 + leaves * 4
+    model = to_onnx(
+        Calibrated([build_network(*NETWORKS["forest"], channels=2, samples=240, classes=4)]), channels=2, samples=240
+    )
+    assert {node.op_type for node in model.graph.node} >= {"Gather", "Greater", "MatMul"}
+
+
 def test_multiplications_are_those_of_the_layers() -> None:
     network = build_network(SeparableCnn1d(depth=1, kernel=5, reduction=1), Raw(), channels=2, samples=24, classes=3)
     size = count(network, channels=2, samples=24)
@@ -121,11 +135,11 @@ def test_the_front_end_s_tables_and_work_are_counted() -> None:
 
 
 @pytest.mark.parametrize("family", [SeparableCnn1d(), Tcn(depth=2), Gru(), ResNet1d(depth=2)])
-def test_a_family_is_sized_to_the_largest_width_within_a_budget(family: Family) -> None:
+def test_a_family_is_sized_to_the_largest_width_within_a_budget(family: Sized) -> None:
     budget = 60_000
     sized = sized_to(family, Raw(), channels=2, samples=240, classes=4, max_bytes=budget)
 
-    def size(of: Family) -> int:
+    def size(of: Sized) -> int:
         return count(build_network(of, Raw(), channels=2, samples=240, classes=4), channels=2, samples=240).int8_bytes
 
     step = {SeparableCnn1d: 16, Tcn: 24, Gru: 32, ResNet1d: 64}[type(family)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from edge_export.onnx_graph.model import from_proto
+from edge_export.onnx_graph.model import from_proto, name_of
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.run import answers
 from edge_export.quantize import Scheme, quantize
@@ -102,6 +102,19 @@ def test_scaling_temperature_and_squares_stay_in_float() -> None:
     model = prepare(b.model(b.node("Sigmoid", b.node("Mul", logits, b.constant(np.float32(2))))))
     assert chosen(model) == []
     assert set(left_in_float(from_proto(model).graph)) == {"Mul", "Sigmoid"}
+
+
+@pytest.mark.parametrize(("thresholds", "float_front"), [([0.2, 0.21, 0.5], True), ([0.2], False)])
+def test_what_comes_before_learnt_thresholds_stays_in_float(thresholds: list[float], float_front: bool) -> None:
+    b = GraphBuilder(3, 40)
+    levels = b.node("Flatten", b.node("GlobalAveragePool", b.conv("window", 3, 3, 5)))
+    above = b.node("Cast", b.node("Greater", levels, b.constant(np.array(thresholds, np.float32))), to=1)
+    model = prepare(b.model(b.node("Softmax", b.dense(above, 3, 4), axis=1)))
+    graph = from_proto(model).graph
+    kinds = {node.op_type for node in graph if name_of(node) in quantised(graph)}
+    assert ("Conv" not in kinds) == float_front
+    assert "Gemm" in kinds or "MatMul" in kinds, "what follows gains"
+    assert ("learnt thresholds" in left_in_float(graph).get("Conv", "")) == float_front
 
 
 def test_a_neighbour_in_float_takes_what_leans_on_it_along() -> None:

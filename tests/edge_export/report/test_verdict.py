@@ -69,7 +69,10 @@ def test_a_peer_is_better_only_above_the_interval_of_the_device() -> None:
     finding = found(whole)["peer"]
     assert not finding.good
     assert "a random forest on simple features has 92.0 %, the device's file 89.7 %" in plain(finding.says)
+    assert finding.page == "docs/export.md", "which says how a device gets one"
     assert "fine" not in found(whole)
+    whole["student"] = {"family": "Forest"}
+    assert found(whole)["peer"].page == "docs/accuracy.md", "it has one"
 
 
 @pytest.mark.parametrize(("drop", "good"), [(0.003, True), (-0.004, True), (0.012, False)])

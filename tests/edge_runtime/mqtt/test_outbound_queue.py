@@ -32,11 +32,26 @@ def limits(window: int = 20, version: int = V311, **changes: Any) -> Limits:
 class Sender:
     """An `OutboundQueue` with what it sent, parsed again."""
 
-    def __init__(self, *, messages: int = 1000, size: int = MIB, drop_oldest: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        messages: int = 1000,
+        size: int = MIB,
+        drop_oldest: bool = True,
+        seed: int = 0,
+        max_inflight: int = 1000,
+        publishes_qos_2: bool = False,
+    ) -> None:
         self.dropped: Counter[str] = Counter()
         self.outbound_queue = OutboundQueue(
-            messages, size, drop_oldest=drop_oldest, dropped=self.dropped, rng=random.Random(seed)
+            messages,
+            size,
+            drop_oldest=drop_oldest,
+            dropped=self.dropped,
+            rng=random.Random(seed),
+            max_inflight=max_inflight,
         )
+        self.publishes_qos_2 = publishes_qos_2
         self.finished: list[int] = []
         self.offered = 0
         self.version = V311
@@ -49,7 +64,9 @@ class Sender:
     def begin(self, of: Limits, *, session_present: bool = False, suspicious: bool = False) -> None:
         self.offered = 0
         self.version = of.version
-        self.outbound_queue.begin(of, session_present=session_present, suspicious=suspicious)
+        self.outbound_queue.begin(
+            of, session_present=session_present, suspicious=suspicious, publishes_qos_2=self.publishes_qos_2
+        )
 
     def pump(self, room: int = MIB) -> list[Any]:
         parts = self.outbound_queue.pump(self.offered, room)
@@ -82,7 +99,7 @@ def test_nothing_to_hand_over_is_handed_over() -> None:
 
 @pytest.mark.slow
 def test_packet_ids_wrap_around_and_skip_those_in_flight() -> None:
-    sender = Sender(messages=10**6, size=10**9)
+    sender = Sender(messages=10**6, size=10**9, max_inflight=60_000)
     sender.begin(limits(window=60_000))
     sender.enqueue(b"stays")
     stays = sender.pump()[0][2]
@@ -198,44 +215,64 @@ def test_a_pubrel_that_the_broker_had_already_is_no_refusal() -> None:
     assert not sender.dropped
 
 
-@pytest.mark.slow
-def test_in_a_session_of_an_earlier_run_a_packet_id_is_released_before_it_is_first_used() -> None:
-    sender = Sender(messages=10**6, size=10**9)
-    sender.begin(limits(window=60_000), session_present=True)
+def released(items: list[Any]) -> list[int]:
+    return [int.from_bytes(item[1], "big") for item in items if item[0] == PUBREL]
+
+
+def test_what_an_earlier_run_left_half_sent_is_released_before_anything_else() -> None:
+    sender = Sender(publishes_qos_2=True)
     sender.enqueue(b"one", b"two", qos=2)
-    release, one, *_ = items = sender.pump()
-    assert release == (PUBREL, one[2].to_bytes(2, "big"))
-    assert [len(item) for item in items] == [2, 6, 2, 6]
+    sender.begin(limits(), session_present=True)
+    *releases, one, two = sender.pump()
+    every = list(range(FIRST_PACKET_ID, FIRST_PACKET_ID + 2048))
+    assert released(releases) == every
     sender.outbound_queue.acknowledged(PUBCOMP, one[2], 0x92)
     assert sender.settle() == [], "it is not the end of the new message"
     sender.outbound_queue.end()
-    sender.begin(limits(window=60_000), session_present=True)
-    assert [item[4] for item in sender.pump()] == [DUP, DUP], "released now, it would not be known as a repetition"
-    for packet_id in (one[2], items[3][2]):
-        sender.outbound_queue.acknowledged(PUBREC, packet_id, 0)
-        sender.outbound_queue.acknowledged(PUBCOMP, packet_id, 0)
-    assert [item[0] for item in sender.pump()] == [PUBREL, PUBREL]
-    seen = Counter[bool]()
-    for _ in range(4):  # twice through all ids
-        sender.enqueue(*[b"x"] * 32_640, qos=2)
-        items = sender.pump()
-        sent = {item[2]: False for item in items if len(item) == 6}
-        for item in items:
-            if len(item) == 2:
-                sent[int.from_bytes(item[1], "big")] = True
-        seen.update(sent.values())
-        for kind in (PUBREC, PUBCOMP):
-            for packet_id in sent:
+    sender.begin(limits(), session_present=True)
+    *releases, again, also = sender.pump()
+    assert released(releases) == [each for each in every if each not in {one[2], two[2]}], "ours are not to be released"
+    assert (again[4], also[4]) == (DUP, DUP)
+    sender.outbound_queue.acknowledged(PUBREC, one[2], 0)
+    assert released(sender.pump()) == [one[2]]
+    sender.outbound_queue.end()
+    sender.begin(limits(), session_present=True)
+    assert released(sender.pump()) == [one[2]], "the broker had them before the message that it acknowledged"
+
+
+def test_a_broker_that_closes_when_it_is_told_to_release_gets_the_messages_all_the_same() -> None:
+    sender = Sender(publishes_qos_2=True)
+    sender.enqueue(b"one", qos=2)
+    sender.begin(limits(), session_present=True, suspicious=True)
+    assert [len(item) for item in sender.pump()] == [6]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ids_of_messages_on_the_way_rise_in_the_order_of_sending(seed: int) -> None:
+    """So that a run after this one can release what this one leaves in that order. QoS 1 waits for nothing."""
+    rng = random.Random(seed)
+    sender = Sender(messages=10**6, size=10**9, seed=seed, max_inflight=30)
+    sender.begin(limits(window=30))
+    sent: list[int] = []
+    completed: Counter[int] = Counter()
+    while len(completed) < 2048 or min(completed.values()) < 2:
+        for _ in range(rng.randrange(1, 40)):
+            sender.enqueue(b"x", qos=rng.choice([1, 2, 2]))
+        sent += [item[2] for item in sender.pump() if len(item) == 6 and item[3] == 2]
+        assert sent == sorted(sent), "of QoS 2, and of those on the way at the same time"
+        for packet_id in rng.sample(list(sender.outbound_queue._inflight), sender.outbound_queue.inflight):
+            for kind in (PUBACK,) if packet_id not in sent else (PUBREC, PUBCOMP):
                 sender.outbound_queue.acknowledged(kind, packet_id, 0)
-            sender.pump()
-    assert seen == {True: 65_280 - 2, False: 65_280 + 2}, "each of the others once"
+            completed[packet_id] += 1
+        sender.pump()
+        sent = [one for one in sent if one in sender.outbound_queue._inflight]
 
 
-@pytest.mark.parametrize("change", [{"session_present": False}, {"qos": 1}, {"max_qos": 1}])
+@pytest.mark.parametrize("change", [{"session_present": False}, {"publishes_qos_2": False}, {"max_qos": 1}])
 def test_nothing_is_released_beforehand_where_nothing_can_be_left(change: dict[str, Any]) -> None:
-    sender = Sender()
+    sender = Sender(publishes_qos_2=change.get("publishes_qos_2", True))
     sender.begin(limits(max_qos=change.get("max_qos", 2)), session_present=change.get("session_present", True))
-    sender.enqueue(b"one", qos=change.get("qos", 2))
+    sender.enqueue(b"one", qos=2)
     assert [len(item) for item in sender.pump()] == [6]
 
 

@@ -103,10 +103,15 @@ def replay(
     """
     try:
         recording = RecordingConfig(files=tuple(map(Path, files)), **layout)
-        window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+        window = window_for(recording, lateness_s)
     except ValueError as error:
         raise ConfigError(f"replay: {error}") from error
     yield from play(model, recording, window, metrics or Metrics())
+
+
+def window_for(recording: RecordingConfig, lateness_s: float) -> WindowConfig:
+    """Return run-time bounds of windows out of recordings; `lateness_s` as in `replay`."""
+    return WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
 
 
 def explained(
@@ -133,7 +138,7 @@ def explained(
     """
     seen = _Seen(model)
     chosen: list[tuple[Prediction, Window, Float32]] = []
-    window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+    window = window_for(recording, lateness_s)
     for prediction in play(model, recording, window, Metrics(), predictor=seen):
         asked = seen.rows.pop(prediction.id)
         if not ids:
@@ -162,7 +167,7 @@ def vectors(
         lateness_s: seconds that samples may be out of order.
     """
     seen = _Seen(model)
-    window = WindowConfig(lateness_s=lateness_s, parts=brings_parts(recording))
+    window = window_for(recording, lateness_s)
     for prediction in play(model, recording, window, Metrics(), predictor=seen):
         yield prediction, seen.rows.pop(prediction.id)[1]
 

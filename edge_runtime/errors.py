@@ -27,7 +27,10 @@ A message says what is wrong and what to do about it, in one line; facts ride as
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
+
+ADVICE: Final = 1000
+"""Limit of `one_line` for our own errors: what to do about them comes last, and may not be cut off."""
 
 
 class EdgeError(Exception):
@@ -152,3 +155,17 @@ class CloudRejected(CloudError):  # noqa: N818
 
 class ConnectionFailed(EdgeError):  # noqa: N818
     """A broker or server cannot be reached, or refuses our credentials."""
+
+
+def one_line(error: BaseException | str, limit: int = 300) -> str:
+    """Render an error, or a text from elsewhere, as one line that any log, message and database takes.
+
+    Args:
+        error: an exception without a text becomes the name of its class.
+        limit: most characters; a longer text is cut, and ends with three dots.
+    """
+    encodable = str(error).encode("utf-8", "replace").decode()  # half a surrogate pair can be written nowhere
+    text = " ".join(encodable.split())
+    if not text and isinstance(error, BaseException):
+        text = type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -152,12 +153,21 @@ class Mosquitto:
         self.close()
 
 
+def has_subscriptions(broker: Mosquitto | Broker, client_id: str) -> bool:
+    """Whether the broker has what a client subscribed to since it last connected."""
+    if isinstance(broker, Broker):
+        session = broker._protocol.sessions.get(client_id)
+        return session is not None and bool(session.subscriptions)
+    since = broker.log().rpartition(f" as {client_id} (")[2]
+    return re.search(rf"^\d+: {re.escape(client_id)} [012] ", since, re.MULTILINE) is not None
+
+
 @contextmanager
-def either_broker(kind: str) -> Iterator[tuple[str, int]]:
-    """URL and port of a running broker: ``mosquitto``, with room for a test's messages, or ours, ``embedded``."""
+def either_broker(kind: str) -> Iterator[Mosquitto | Broker]:
+    """A running broker: ``mosquitto``, with room for a test's messages, or ours, ``embedded``."""
     if kind == "mosquitto":
         with Mosquitto("max_queued_messages 100000") as mosquitto:
-            yield mosquitto.url, mosquitto.port
+            yield mosquitto
     else:
         with Broker() as embedded:
-            yield embedded.url, embedded.port
+            yield embedded

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 from edge_runtime.batch.job import Figures, Group, Job
 from edge_runtime.embedding import play_source
-from edge_runtime.errors import EdgeError
+from edge_runtime.errors import ADVICE, EdgeError, one_line
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import LoadedVariant, Model, load_model
 from edge_runtime.recordings.labels import labels_for, read_labels
@@ -93,7 +93,7 @@ class Answerer:
             except NotWritten:
                 raise
             except (EdgeError, OSError) as error:
-                broken |= self._broken(group) or group.because(_line(error))
+                broken |= self._broken(group) or group.because(one_line(error, ADVICE))
             out.begin_again()
             group = group._replace(files=tuple(file for file in group.files if str(file[0]) not in broken))
         return Figures.none(broken)
@@ -132,7 +132,7 @@ class Answerer:
                 try:
                     source.open(loop, _not_taken)
                 except (EdgeError, OSError) as error:
-                    broken[str(one[0])] = _line(error)
+                    broken[str(one[0])] = one_line(error, ADVICE)
         return broken
 
 
@@ -159,7 +159,3 @@ class _Lines:
 
 def _not_taken(readings: Sequence[Reading], received: float, done: Done | None) -> None:
     """Take no reading: the source is closed before it plays."""
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

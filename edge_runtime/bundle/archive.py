@@ -144,13 +144,13 @@ class Archive:
     def _directory(self, limits: Limits) -> tuple[list[Entry], bytes]:
         """Return the entries that the directory at the end lists, and the bytes of directory and end record."""
         if self._size < _END.size:
-            raise IntegrityError(f"not a bundle: {self._size} bytes are too few for a zip file")
+            raise IntegrityError(f"not a bundle: {self._size} bytes are too few for a zip file; copy it again")
         end = self._exactly(self._size - _END.size, _END.size)
         magic, _, _, _, count, size, start, _ = _END.unpack(end)
         if magic != _END_MAGIC:
             if self._exactly(0, 4) == _LOCAL_MAGIC:
                 raise IntegrityError("the file is cut short, or has something behind its end; copy it again")
-            raise IntegrityError("not a bundle: this is not a zip file")
+            raise IntegrityError("not a bundle: this is not a zip file; give the .edge file")
         if count > limits.max_files:
             raise IntegrityError(f"holds {count} files, more than the limit of {limits.max_files}")
         if start + size + _END.size != self._size or size > count * (_CENTRAL.size + _MAX_NAME):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edge_runtime.cli.arguments import existing_file, output_file, recording, seconds
-from edge_runtime.cli.replay import add_layout, layout_of
+from edge_runtime.cli.replay_options import add_layout, layout_of
 from edge_runtime.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import orjson
 
 from edge_runtime.cli import exits
 from edge_runtime.cli.arguments import add_bundle, add_trusted, count, recording, seconds
-from edge_runtime.cli.replay import add_layout, layout_of
+from edge_runtime.cli.replay_options import add_layout, layout_of
 from edge_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
             f"explain: the recordings have no window {missing[0]}; `edge-runtime replay` prints their ids"
         )
     if not found:
-        print("no window: nothing to explain", file=sys.stderr)
+        print("no window: nothing to explain; `edge-runtime replay` says what the recordings lack", file=sys.stderr)
+        return exits.FAILED
     return 0
 
 

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     """Declare the command."""
     parser = commands.add_parser(
         "inspect",
-        help="show what a bundle eats, answers and promises",
+        help="show what a bundle takes, answers and promises",
         description="Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
         epilog="example: edge-runtime inspect examples/exercise-watch/watch.edge",
     )

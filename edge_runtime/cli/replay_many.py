@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,38 +14,32 @@ from edge_runtime.batch.job import Job, Totals
 from edge_runtime.batch.workers import Workers
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import exits
-from edge_runtime.embedding import single_variant
 from edge_runtime.errors import ConfigError
 from edge_runtime.observe.drops import DropReporter
-from edge_runtime.recordings.labels import labels_for, names_of
-from edge_runtime.recordings.reader import expand
+from edge_runtime.recordings.labels import labels_for
 from edge_runtime.recordings.score import Score, classes_of
 from edge_runtime.recordings.tally import summary
-from edge_runtime.sources.build import brings_parts
 from edge_runtime.system.progress import Progress
 from edge_runtime.system.signals import stopped_by_signals
-from edge_runtime.windowing.config import WindowConfig
 
 if TYPE_CHECKING:
     from edge_runtime.batch.batch import Pool
-    from edge_runtime.sources.recording import RecordingConfig
 
 _SHOWN_BROKEN: Final = 20
 
 
-def run_many(options: argparse.Namespace, layout: RecordingConfig, table: Path | None) -> int:
+def run_many(job: Job, files: list[tuple[Path, str]], out: Path | None, workers: int | str, *, as_json: bool) -> int:
     """Answer everything, then print a summary, and a score where there are labels.
 
     Args:
-        options: of ``replay``.
-        layout: of the files.
-        table: of labels, if any.
+        job: what is done with every file.
+        files: with their keys.
+        out: file of the answers.
+        workers: number of processes of this machine, or the address of a Ray cluster.
+        as_json: print the figures as one JSON object.
     """
-    out: Path | None = options.out
     if out is None:
         raise ConfigError("replay: --jobs and --ray need --out FILE, where an interrupted run goes on from")
-    files = expand(layout.files, layout)
-    job = _job(options, layout, files, table)
     with open_bundle(job.model.bundle, trusted=None) as bundle:  # the processes that answer look at the signature
         manifest = bundle.manifest
         score = Score(classes_of(manifest), labels_for(manifest.input)) if job.scored else None
@@ -61,21 +54,21 @@ def run_many(options: argparse.Namespace, layout: RecordingConfig, table: Path |
     with stopped_by_signals(stop), ExitStack() as stack:
         progress = stack.enter_context(Progress("bytes", size))
         pool: Pool
-        if options.ray is not None:
+        if isinstance(workers, str):
             from edge_runtime.batch.on_ray import RayWorkers  # noqa: PLC0415 - an extra
 
-            pool = stack.enter_context(RayWorkers(job, options.ray, stopped=lambda: stopped))
+            pool = stack.enter_context(RayWorkers(job, workers, stopped=lambda: stopped))
         else:
             pool = stack.enter_context(
                 Workers(
                     job,
-                    options.jobs,
+                    workers,
                     stopped=lambda: stopped,
                     news=lambda windows: progress.advance(0, f"{windows:,} windows of the files under way"),
                 )
             )
         whole = run(job, files, out, pool, totals, progress=progress)
-    if options.json:
+    if as_json:
         print(orjson.dumps(totals.plain()).decode(), file=sys.stderr)
     else:
         _print(totals, len(files), stopped=not whole, out=out)
@@ -83,21 +76,6 @@ def run_many(options: argparse.Namespace, layout: RecordingConfig, table: Path |
     if totals.broken:
         return exits.FAILED
     return exits.finished(drained=whole, lost=reporter.lost())
-
-
-def _job(
-    options: argparse.Namespace, layout: RecordingConfig, files: list[tuple[Path, str]], table: Path | None
-) -> Job:
-    try:
-        return Job(
-            model=single_variant(options.bundle, options.trusted_keys, options.variant),
-            layout=layout,
-            window=WindowConfig(lateness_s=options.lateness, parts=brings_parts(layout)),
-            labels=table,
-            keys=names_of(files, layout.key) if table is not None else {},
-        )
-    except ValueError as error:
-        raise ConfigError(f"replay: {error}") from error
 
 
 def _print(totals: Totals, files: int, *, stopped: bool, out: Path) -> None:

@@ -14,7 +14,7 @@ from edge_runtime._version import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
-from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError
+from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError, one_line
 from edge_runtime.http.client import Answer, Connections, reason_of
 from edge_runtime.http.framing import compress, decompress
 from edge_runtime.oip import (
@@ -242,4 +242,4 @@ def _message(body: Buffer) -> str:
     except InputError:
         return excerpt(body, 120) if body else "(no text)"
     text = document.get("error") or document.get("detail") or document
-    return " ".join(str(text).split())[:200]
+    return one_line(str(text), 200)

@@ -111,8 +111,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
     clock = SystemClock()
     began = clock.monotonic()
     recordings = load_recordings(demo.folder / "recordings.npz")
-    config = configuration.load_config(demo.folder / "app.toml")
-    demo.state.mkdir(parents=True, exist_ok=True)
+    config = _configured(demo)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_terminated_as_interrupted())
         url = demo.broker or stack.enter_context(_broker(out))
@@ -123,8 +122,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         base = float(int(clock.wall()))
         turns = plan(recordings, WATCHES, base, rate)
         tally, metrics = Tally(Truth(turns)), Metrics()
-        addressed = _addressed(config, url, cloud.url, demo)
-        app = App(addressed, metrics=metrics, clock=clock, model=model, sinks=[tally])
+        app = App(_addressed(config, url, cloud.url), metrics=metrics, clock=clock, model=model, sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
         _say(
             out,
@@ -309,17 +307,34 @@ def _player(demo: Demo, url: str, base: float, rate_hz: float) -> Iterator[subpr
 # -- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _addressed(config: AppConfig, broker: str, cloud: str, demo: Demo) -> AppConfig:
-    """Put the addresses of this run into the demo's own configuration."""
+def _configured(demo: Demo) -> AppConfig:
+    """Put what was asked for into the demo's own configuration, before anything starts."""
+    config = configuration.load_config(demo.folder / "app.toml")
     if config.cloud is None or config.outbox is None:
         raise ConfigError("the demo's app.toml has no [cloud] or no [outbox]")
-    return replace(
-        config,
-        broker={name: replace(one, url=broker) for name, one in config.broker.items()},
-        cloud=replace(config.cloud, url=cloud),
-        outbox=replace(config.outbox, path=demo.state / config.outbox.path.name),
-        observe=ObserveConfig(listen=demo.listen),
-    )
+    try:
+        demo.state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigError(f"demo: --state {demo.state}: cannot be made: {why}; name another folder") from None
+    try:
+        return replace(
+            _at(config, demo.broker) if demo.broker else config,
+            outbox=replace(config.outbox, path=demo.state / config.outbox.path.name),
+            observe=ObserveConfig(listen=demo.listen),
+        )
+    except ValueError as error:
+        raise ConfigError(f"demo: {error}") from None
+
+
+def _at(config: AppConfig, broker: str) -> AppConfig:
+    return replace(config, broker={name: replace(one, url=broker) for name, one in config.broker.items()})
+
+
+def _addressed(config: AppConfig, broker: str, cloud: str) -> AppConfig:
+    """Put the addresses of this run in."""
+    assert config.cloud is not None
+    return replace(_at(config, broker), cloud=replace(config.cloud, url=cloud))
 
 
 def _people(recordings: list[Recording]) -> str:

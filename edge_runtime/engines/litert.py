@@ -19,8 +19,8 @@ import numpy as np
 
 from edge_runtime.engines.base import Array, EngineFactory, EngineOptions, TensorSpec
 from edge_runtime.engines.quantization import Affine
-from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks, one_line
-from edge_runtime.errors import EngineError
+from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks
+from edge_runtime.errors import EngineError, one_line
 
 # Rows on which the resized interpreter must agree with the other one before it is used.
 _TRIAL_ROWS = 3

@@ -15,8 +15,8 @@ import numpy as np
 
 from edge_runtime.engines import providers
 from edge_runtime.engines.base import Array, EngineOptions, TensorSpec
-from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks, one_line
-from edge_runtime.errors import EngineError
+from edge_runtime.engines.tensors import Inputs, batch_of, in_chunks
+from edge_runtime.errors import EngineError, one_line
 
 _CPU = providers.CPU
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edge_runtime.engines.tensors import one_line
-from edge_runtime.errors import EngineError
+from edge_runtime.errors import EngineError, one_line
 
 log = logging.getLogger(__name__)
 

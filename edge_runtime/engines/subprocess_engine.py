@@ -22,7 +22,7 @@ import numpy as np
 
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
-from edge_runtime.errors import EdgeError, EngineError, InputError
+from edge_runtime.errors import ADVICE, EdgeError, EngineError, InputError, one_line
 from edge_runtime.system import subprocess_job
 
 if TYPE_CHECKING:
@@ -237,8 +237,7 @@ def child(fd: int) -> NoReturn:
             except InputError as error:
                 outcome, parts = _REFUSED, [json.dumps({"reason": error.reason, "message": str(error)}).encode()]
             except Exception as error:  # noqa: BLE001 - whatever it is, the parent gets it
-                text = " ".join(str(error).split())
-                reason = text if isinstance(error, EdgeError) else f"{type(error).__name__}: {text}"
+                reason = one_line(error if isinstance(error, EdgeError) else f"{type(error).__name__}: {error}", ADVICE)
                 outcome, parts = _FAILED, [json.dumps({"message": reason}).encode()]
             sock.sendall(b"".join([_HEAD.pack(outcome, sum(map(len, parts))), *parts]))
     os._exit(0)  # without the clean-up of a library whose process may be ending because of it

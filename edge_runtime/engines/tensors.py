@@ -156,9 +156,3 @@ def _check_rows(k: int, answer: Array, joined: Array, rows: int) -> None:
         )
     if answer.shape[1:] != joined.shape[1:]:
         raise EngineError(f"output {k} changes its shape from row to row: give this model one window at a time")
-
-
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """Render a library's failure on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else text[: limit - 3] + "..."

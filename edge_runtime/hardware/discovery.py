@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.errors import one_line
 from edge_runtime.hardware.files import ROOT
 from edge_runtime.hardware.profile import Evidence, Profile, combined
 
@@ -154,8 +155,7 @@ def _ask(name: str, origin: str, reference: str, load: Callable[[], Any], root: 
     try:
         profile: Any = load()(root)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - nothing that a plug-in does may stop the rest
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        return broken(text if len(text) <= 300 else text[:297] + "...")
+        return broken(one_line(f"{type(error).__name__}: {error}"))
     if profile is not None and not isinstance(profile, Profile):
         return broken(f"detect returned {type(profile).__name__}, where a Profile or None was due")
     return Plugin(name=name, origin=origin, reference=reference, profile=profile)

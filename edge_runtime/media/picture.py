@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 from edge_runtime.media.bmp import decode_bmp, read_bmp_size
 from edge_runtime.media.png import MAX_PIXELS, decode_png, read_png_header
 from edge_runtime.media.resize import Bytes
@@ -116,7 +116,7 @@ class Decoder:
             _check_colours(colours)
             decoded: Bytes = library.decode_jpeg(data, colorspace="RGB")
         except ValueError as error:
-            raise PictureError(f"a damaged JPEG: {_short(error)}") from None
+            raise PictureError(f"a damaged JPEG: {one_line(error)}") from None
         return decoded
 
     def _by_hand(self, kind: str, data: bytes) -> Bytes:
@@ -130,7 +130,7 @@ class Decoder:
                 raise TooLargeError(f"a PNG of more than {MAX_PIXELS} pixels needs Pillow; run: pip install pillow")
             return decode_png(data)
         except ValueError as error:
-            raise PictureError(f"a {kind.upper()} that is not read: {_short(error)}") from None
+            raise PictureError(f"a {kind.upper()} that is not read: {one_line(error)}") from None
 
     def _by_pillow(self, library: Any, kind: str, data: bytes) -> Bytes:
         try:
@@ -141,7 +141,7 @@ class Decoder:
             _check_colours(picture.mode)
             return np.asarray(picture.convert("RGB"), np.uint8)
         except _DAMAGED as error:
-            raise PictureError(f"a damaged {kind.upper()}: {_short(error)}") from None
+            raise PictureError(f"a damaged {kind.upper()}: {one_line(error)}") from None
 
     def _check(self, height: int, width: int) -> None:
         if height * width > self._max_pixels:
@@ -190,7 +190,3 @@ def _find(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return None
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -21,7 +21,16 @@ from edge_runtime.bundle.together import in_calls_of
 from edge_runtime.bundle.variants import choose_variant
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.engines.base import Engine, EngineOptions
-from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError, InputError
+from edge_runtime.errors import (
+    ADVICE,
+    BundleError,
+    ConfigError,
+    EdgeError,
+    EngineError,
+    IncompatibleError,
+    InputError,
+    one_line,
+)
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.states import Gathered, StateStore, rounds
 from edge_runtime.tasks import Task
@@ -241,7 +250,7 @@ def describe_failure(error: Exception) -> tuple[str, str]:
         One word for the metrics (``raised``, ``hung``, ``died``, or ``wrong`` for other answers than the golden ones),
         and a line for people.
     """
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(error, ADVICE)
     if isinstance(error, BundleError):
         return "wrong", text
     if isinstance(error, EngineError):
@@ -269,7 +278,7 @@ def load_model(
         BundleError, EngineError: the bundle cannot be trusted, has expired, or nothing of it runs here.
     """
     if not config.bundle.is_file():
-        raise ConfigError(f"bundle {config.bundle}: no such file")
+        raise ConfigError(f"bundle {config.bundle}: {'not a file' if config.bundle.exists() else 'no such file'}")
     trusted = None if config.unsigned == "allow" else load_keys(config.trusted_keys)
     bundle = open_bundle(config.bundle, trusted=trusted)
     clock = clock or SystemClock()

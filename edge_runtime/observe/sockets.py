@@ -12,6 +12,7 @@ from typing import Final
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.observe.config import address_of
+from edge_runtime.system import tcp
 
 _MAX_PATH_BYTES: Final = 107
 """Longest path of a Unix socket (unix(7): sun_path is 108 bytes with its end)."""
@@ -78,9 +79,6 @@ def listen_tcp(listen: str) -> socket.socket:
     """
     host, port = address_of(listen)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address, family=family, backlog=64)
-    except OSError as error:
-        raise ConfigError(f"observe.listen: cannot listen on {listen}: {error.strerror or error}") from None
-    listener.setblocking(False)
-    return listener
+        return tcp.listen_tcp(host, port, 64)
+    except ConfigError as error:
+        raise ConfigError(f"observe.listen: {error}") from None

@@ -94,7 +94,13 @@ def csv_blocks(
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        refuse(InputError("malformed", f"{path}: cannot be read to its end: {error}"))
+        refuse(InputError("malformed", f"{path}: cannot be read to its end: {_why(error)}"))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text; save it as CSV in UTF-8"
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 
 def csv_columns(path: Path) -> dict[str, Sequence[Any]]:
@@ -107,7 +113,7 @@ def csv_columns(path: Path) -> dict[str, Sequence[Any]]:
                     raise ConfigError(f"{path}: line {number} has another number of columns than the header")
                 rows.append(cells)
     except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
     if not rows:
         raise ConfigError(f"{path}: holds no rows")
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key
-from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.errors import ConfigError, InputError, one_line
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.columns import unit_of
-from edge_runtime.recordings.tables import KEY, NO_TIME, ROWS, Block, find_channels, of_all, one_line, sent, to_physical
+from edge_runtime.recordings.tables import KEY, NO_TIME, ROWS, Block, find_channels, of_all, sent, to_physical
 from edge_runtime.types import Float32
 
 if TYPE_CHECKING:

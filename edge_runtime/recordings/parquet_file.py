@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
-from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.errors import ConfigError, InputError, one_line
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.columns import unit_of
-from edge_runtime.recordings.tables import ROWS, Block, find_columns, of_all, one_line, to_physical
+from edge_runtime.recordings.tables import ROWS, Block, find_columns, of_all, to_physical
 from edge_runtime.types import Float64
 
 if TYPE_CHECKING:

@@ -76,7 +76,9 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not found:
-        raise ConfigError(f"{path}: holds no picture: no {', '.join(SUFFIXES)}")
+        raise ConfigError(
+            f"{path}: holds no picture, and no other recording that its suffix tells: no {', '.join(SUFFIXES)}"
+        )
     return found
 
 

@@ -211,8 +211,3 @@ def _conversion(path: Path, channel: Channel, stated: str) -> tuple[float, float
             f"{path}: channel {channel.name} comes in {stated!r}, the model wants {channel.unit!r}: {error}; state "
             f"what the file has: {units.line([(channel.name, channel.unit)])}"
         ) from None
-
-
-def one_line(error: Exception) -> str:
-    """Render a library's complaint on one line of bounded length."""
-    return " ".join(str(error).split())[:200]

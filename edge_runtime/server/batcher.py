@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import InputError
+from edge_runtime.errors import InputError, one_line
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.site import Refused
 
@@ -249,5 +249,5 @@ class Batcher:
         ]
 
     def _failed(self, error: Exception) -> Refused:
-        text = " ".join(str(error).split())[:200] or type(error).__name__
+        text = one_line(error, 200)
         return Refused(500, f"model {self.model.name!r} failed: {text}")

@@ -28,6 +28,7 @@ from edge_runtime.server.front import LINGER_S, Front, FrontLimits, deliver
 from edge_runtime.server.routes import Routes
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.secrets import SecretFile, server_context
+from edge_runtime.system.tcp import listen_tcp
 
 _BACKLOG = 1024
 _END_S = 1.0  # how long a model that hangs may hold up the end
@@ -184,11 +185,9 @@ class Server:
         """
         host, port = self._config.host, self._config.port
         try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.create_server(address, family=family, backlog=_BACKLOG)
-        except OSError as error:
-            raise ConfigError(f"serve: cannot listen on {host}:{port}: {error.strerror or error}") from None
-        listener.setblocking(False)
+            listener = listen_tcp(host, port, _BACKLOG)
+        except ConfigError as error:
+            raise ConfigError(f"serve: {error}") from None
         self._listener = listener
         loop = Loop(clock=self._clock)
         front = Front(loop, self._routes, self._tls, self._limits(), self._counts)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from edge_runtime.clock import Clock
+from edge_runtime.errors import one_line
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Callback, Timer
 
@@ -63,7 +64,7 @@ class Barrier:
         if cause in self._causes or len(self._causes) >= _CAUSES:
             return
         self._causes.add(cause)
-        text = " ".join(str(error).split())[:200]
+        text = one_line(error, 200)
         line = "%s: unexpected error, inference goes on: error=%s at=%s:%d text=%r; please report it"
         log.error(line, self.name, *cause, text)
         log.debug("%s: traceback", self.name, exc_info=error)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from edge_runtime.errors import BundleError, EdgeError, EngineError
+from edge_runtime.errors import ADVICE, BundleError, EdgeError, EngineError, one_line
 
 MEMORY_BYTES: Final = 4 * 2**30
 """Of address space for a model, most of which an engine never touches; twenty times what loading a small model maps
@@ -129,7 +129,7 @@ def answer(work: Callable[[dict[str, Any], memoryview], dict[str, Any]]) -> NoRe
         _limit(job["timeout_s"], job["memory_bytes"])
         outcome = work(job, data[_HEADER.size + size :])
     except (EdgeError, MemoryError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error, ADVICE)
         outcome = {"outcome": "wrong" if isinstance(error, BundleError) else "refused", "reason": reason}
     with os.fdopen(out, "wb") as file:
         file.write(json.dumps(outcome).encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.errors import BundleError, EdgeError, StoreError
+from edge_runtime.errors import ADVICE, BundleError, EdgeError, StoreError, one_line
 from edge_runtime.model.loading import Model, Predictor
 from edge_runtime.system import durable_file
 from edge_runtime.update.inbox import requests
@@ -199,7 +199,7 @@ class Starter:
         try:
             return self.load(candidate)
         except EdgeError as raised:
-            reason = " ".join(str(raised).split())
+            reason = one_line(raised, ADVICE)
         try:
             log.error("update: rolled back: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
         except StoreError as error:

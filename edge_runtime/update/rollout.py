@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal
 
+from edge_runtime.errors import ADVICE, one_line
 from edge_runtime.manifest import Manifest
 from edge_runtime.model.loading import Model, Predictor
 from edge_runtime.update import acceptance as rules_of
@@ -131,7 +132,7 @@ class Rollout:
         self._publish_status()
 
     def _cannot_load(self, error: Exception) -> None:
-        self.hold_back(" ".join(str(error).split()))
+        self.hold_back(one_line(error, ADVICE))
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import EngineError, InputError
+from edge_runtime.errors import ADVICE, EngineError, InputError, one_line
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.loading import Answers, Predictor
 from edge_runtime.model.states import StateStore
@@ -216,7 +216,7 @@ class Pair:
                 return answers, False
             error = "answers that are not finite"
         except (EngineError, InputError) as raised:
-            error = " ".join(str(raised).split())
+            error = one_line(raised, ADVICE)
         finally:
             self.began = 0.0
         self._catch_up()  # it sees this window now
@@ -257,7 +257,7 @@ class Pair:
             answers = self._other.predict(asked.windows)
         except (EngineError, InputError) as error:
             if not self._new_leads:
-                self.tally.failed(len(asked.windows), " ".join(str(error).split()))
+                self.tally.failed(len(asked.windows), one_line(error, ADVICE))
             return None
         finally:
             self.began = 0.0
@@ -325,7 +325,7 @@ class Alone:
         try:
             answers = self._new.predict(windows)
         except EngineError as error:
-            self.tally.failed(len(windows), " ".join(str(error).split()))
+            self.tally.failed(len(windows), one_line(error, ADVICE))
             raise
         finally:
             self.began = 0.0

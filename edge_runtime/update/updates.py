@@ -16,7 +16,7 @@ import orjson
 
 from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.clock import Clock
-from edge_runtime.errors import StoreError, UpdateRefused
+from edge_runtime.errors import ADVICE, StoreError, UpdateRefused, one_line
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.loading import Model
@@ -390,4 +390,4 @@ def _time_not_noted(error: Exception) -> None:
 def _as_refusal(error: Exception) -> UpdateRefused:
     if isinstance(error, UpdateRefused):
         return error
-    return UpdateRefused("disk" if isinstance(error, (OSError, StoreError)) else "load", " ".join(str(error).split()))
+    return UpdateRefused("disk" if isinstance(error, (OSError, StoreError)) else "load", one_line(error, ADVICE))

@@ -117,6 +117,7 @@ class Plant(NamedTuple):
         process = Process(self.folder, "run", "app.toml", name=name)
         process.says("model ")
         until(lambda: process.err.count("connected to") == 2, lambda: process.err)
+        process.subscribed(self.broker)
         return process
 
     def send(self, keys: int, *, first: int = 0) -> None:

@@ -33,7 +33,7 @@ from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.batcher import ServedModel
 from edge_runtime.server.server import ServeConfig, Server
 from tests.faults.device import Device, Devices
-from tests.integration.running import PATIENCE_S, Answer, Message, Publisher, payload, until
+from tests.integration.running import PATIENCE_S, Answer, Message, Publisher, payload, subscribed, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto
 
@@ -283,9 +283,13 @@ class Street:
     def introduce(self, devices: Devices) -> None:
         """Let a device subscribe once, so that the broker keeps its session from then on."""
         with devices.start(self.folder) as device:
-            until(lambda: "connected to" in device.errors() or not device.running(), device.errors)
+            self.subscribed(device)
             device.stop()
             assert device.wait() == 0, device.errors()
+
+    def subscribed(self, device: Device) -> None:
+        """Wait until a device receives what the sensors send from now on, or has ended."""
+        until(lambda: subscribed(self._broker, device.errors()) or not device.running(), device.errors)
 
     def hear_more(self, device: Device, answers: int) -> None:
         """Wait until the device has answered so many times more, or has ended."""

@@ -28,7 +28,7 @@ from edge_runtime.server.batcher import ServedModel
 from edge_runtime.server.server import ServeConfig, Server
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
-from tests.integration.running import Message, Publisher, payload, until
+from tests.integration.running import Message, Publisher, payload, subscribed, until
 from tests.models import tiny_bundle
 from tests.mosquitto import free_port
 
@@ -148,7 +148,11 @@ class Site:
     def introduce(self, devices: Devices) -> None:
         """Let a device subscribe once, so that the broker keeps its session from then on."""
         with devices.start(self.folder) as device:
-            until(lambda: "connected to" in device.errors() or not device.running(), device.errors)
+            self.subscribed(device)
+
+    def subscribed(self, device: Device) -> None:
+        """Wait until a device receives what the sensors send from now on, or has ended."""
+        until(lambda: subscribed(self._broker, device.errors()) or not device.running(), device.errors)
 
     # -- what goes in ------------------------------------------------------------------------------------------------
 

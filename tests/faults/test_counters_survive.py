@@ -28,7 +28,7 @@ def test_drops_on_a_full_disk_are_readable_after_a_kill(tmp_path: Path, tiny_dis
     and counters that begin again with each start."""
     with Devices() as devices, Site(tmp_path, disk=tiny_disk, max_bytes=64 * 2**20) as site:
         with devices.start(tmp_path) as device:
-            until(lambda: "connected to" in device.errors() or not device.running(), device.errors)
+            site.subscribed(device)
             site.feed(2)
             site.cloud.stop()
             free = os.statvfs(tiny_disk)

@@ -33,10 +33,6 @@ DISK_CALLS = ("pwrite64", "fdatasync", "fsync", "ftruncate", "write", "openat", 
 SMALL = 256 * 1024
 
 
-def connected(device: Device) -> bool:
-    return "connected to" in device.errors() or not device.running()
-
-
 def end(site: Site, device: Device) -> int:
     """Let it drain and stop; returns how many cases are missing, all of which it says that it dropped.
 
@@ -62,7 +58,7 @@ def test_a_disk_that_fails_now_and_then_costs_nothing_that_is_not_counted(
 ) -> None:
     faults = 0
     with Devices() as devices, Site(memory, max_bytes=SMALL) as site, devices.start(memory) as device:
-        until(lambda: connected(device), device.errors)
+        site.subscribed(device)
         for _ in range(tier(2, 60)):
             for calls in DISK_CALLS:
                 for error in ("ENOSPC", "EIO"):
@@ -82,7 +78,7 @@ def test_a_disk_that_fails_now_and_then_costs_nothing_that_is_not_counted(
 def test_a_disk_that_fails_for_long_does_not_stop_it(memory: Path, note: Note) -> None:
     """Every write of the outbox fails; the readings are answered, and once the disk is well, cases are accepted."""
     with Devices() as devices, Site(memory, max_bytes=SMALL) as site, devices.start(memory) as device:
-        until(lambda: connected(device), device.errors)
+        site.subscribed(device)
         site.feed(3)
         for error in ("ENOSPC", "EIO"):
             with device.failing(Fault("pwrite64,fdatasync,fsync", f"error={error}", "1+")):
@@ -102,7 +98,7 @@ def test_a_start_on_a_failing_disk_answers_and_takes_up_the_backlog_once_it_is_w
     """An earlier life has left cases in the outbox; this one cannot open it, or cannot write to it."""
     with Devices() as devices, Site(memory, max_bytes=SMALL) as site:
         with devices.start(memory) as device:
-            until(lambda: connected(device), device.errors)
+            site.subscribed(device)
             site.cloud.stop()
             site.feed(3)
             device.stop()
@@ -131,7 +127,7 @@ def test_a_start_on_a_full_disk_answers_and_accepts_once_there_is_room(
         free = os.statvfs(tiny_disk)
         rubbish.write_bytes(bytes(free.f_bavail * free.f_bsize))
         with devices.start(tmp_path) as device:
-            until(lambda: connected(device), device.errors)
+            site.subscribed(device)
             site.feed(5)
             assert device.running(), device.errors()
             rubbish.unlink()
@@ -145,7 +141,7 @@ def test_a_full_disk_refuses_cases_and_never_readings(tmp_path: Path, tiny_disk:
     """Real ENOSPC, wherever it comes. The cloud is away, so the outbox grows until there is no room, twice."""
     with Devices() as devices, Site(tmp_path, disk=tiny_disk, max_bytes=64 * 2**20) as site:
         with devices.start(tmp_path) as device:
-            until(lambda: connected(device), device.errors)
+            site.subscribed(device)
             site.feed(2)
             site.cloud.stop()
             for _ in range(2):
@@ -196,7 +192,7 @@ def test_an_outbox_that_fills_its_disk_alone_can_give_all_of_it_back(
 def test_an_outbox_at_its_limit_refuses_cases_and_never_readings(memory: Path, note: Note) -> None:
     """The smallest outbox there is, and a cloud that is away: SQLite's page limit is never met inside a commit."""
     with Devices() as devices, Site(memory, max_bytes=SMALL) as site, devices.start(memory) as device:
-        until(lambda: connected(device), device.errors)
+        site.subscribed(device)
         site.feed(2)
         site.cloud.stop()
         site.feed(800, at_once=20)

@@ -20,8 +20,11 @@ from tests.mosquitto import Mosquitto, needs_mosquitto
 @needs_mosquitto
 def test_inference_outlives_every_message(tmp_path: Path, rng: random.Random, tier: Tier, note: Note) -> None:
     count = tier(5_000, 100_000)
-    with Mosquitto("max_queued_messages 0", "log_type error") as mosquitto, Publisher(mosquitto.port) as publisher:
-        answered, figures = fuzz(Site(tmp_path, mosquitto.port, publisher), rng, count)
+    with (
+        Mosquitto("max_queued_messages 0", "log_type error", "log_type subscribe") as mosquitto,
+        Publisher(mosquitto.port) as publisher,
+    ):
+        answered, figures = fuzz(Site(tmp_path, mosquitto, publisher), rng, count)
     assert answered == count // 500
     errors = figures["counts"].get("side_channel_errors_total", 0)
     internal = figures["dropped"].get("internal_error", 0)

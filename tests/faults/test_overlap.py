@@ -34,7 +34,6 @@ from tests.faults.overlap import (
     control,
     last_windows,
 )
-from tests.integration.running import until
 from tests.mosquitto import needs_mosquitto
 
 pytestmark = [needs_strace, needs_mosquitto, pytest.mark.slow]
@@ -172,7 +171,7 @@ def test_killed_in_the_commit_of_a_case_it_has_promised_nothing(
         for _ in range(kills):
             (tmp_path / "device.err").unlink()
             with devices.start(tmp_path) as device:
-                until(lambda device=device: "connected to" in device.errors(), device.errors)  # type: ignore[misc]
+                street.subscribed(device)
                 with device.failing(Fault("fdatasync", "delay_enter=3000000", "1+")):
                     street.publish(8 * KEYS)
                     time.sleep(1.0)  # whatever leaves before the commit has left

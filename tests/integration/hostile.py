@@ -20,6 +20,7 @@ from edge_runtime.update import announcement as announcements
 from edge_runtime.update import keys as key_sets
 from tests.integration.running import Answer, Process, Publisher, payload, predictions, until
 from tests.models import tiny_bundle
+from tests.mosquitto import Mosquitto
 
 APP = """
 [model]
@@ -69,9 +70,9 @@ PLACES = [
 class Site:
     """A device's folder, its broker, and who signs for it."""
 
-    def __init__(self, folder: Path, port: int, publisher: Publisher, more: str = "") -> None:
+    def __init__(self, folder: Path, broker: Mosquitto, publisher: Publisher, more: str = "") -> None:
         self.folder = folder
-        self.port = port
+        self.broker = broker
         self.publisher = publisher
         for name in ("release", "stranger"):
             new_key(folder / f"{name}.pem")
@@ -79,15 +80,15 @@ class Site:
         for version in (1, 2):
             sign_bundle(tiny_bundle(folder / f"v{version}.edge", hop=8, name="watch", version=version), self.key)
         (folder / "drop").mkdir()
-        (folder / "app.toml").write_text(APP.format(url=f"mqtt://127.0.0.1:{port}", more=more))
+        (folder / "app.toml").write_text(APP.format(url=broker.url, more=more))
         self._lives = itertools.count()
         self._sent = 0
         self._sequence = itertools.count(1)
 
     def run(self) -> Process:
-        """The application; it has connected when this returns."""
+        """The application; it has subscribed when this returns."""
         process = Process(self.folder, "run", "app.toml", "--json", name=f"life-{next(self._lives)}")
-        process.says("connected to")
+        process.subscribed(self.broker)
         return process
 
     def answers(self) -> list[Answer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,8 +29,10 @@ from edge_runtime.app import App
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.bundle.load import load_engine
 from edge_runtime.config import AppConfig, parse
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.engines.base import EngineOptions
 from edge_runtime.model.loading import Model
+from tests.mosquitto import Mosquitto, has_subscriptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -252,6 +255,18 @@ def command(*arguments: str | Path, cwd: Path | None = None, timeout_s: float = 
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
+def subscribed(broker: Broker | Mosquitto, said: str, clients: int = 1) -> bool:
+    """Whether an application receives what is published from now on: it says that it is connected a moment earlier.
+
+    Args:
+        broker: that it is connected to.
+        said: what it has written to standard error.
+        clients: how many of its connections subscribe to something.
+    """
+    found = dict(re.findall(rf"connected to \S+:{broker.port}\b\S* with MQTT \S+ as '(\S+)'(, session resumed)?", said))
+    return sum(bool(kept) or has_subscriptions(broker, one) for one, kept in found.items()) >= clients
+
+
 class Process:
     """``edge-runtime``, or another program, as a process of its own, its output in files of `folder`."""
 
@@ -285,6 +300,11 @@ class Process:
         """Wait until it has written this to one of its outputs."""
         until(lambda: text in self.err + self.out or self._process.poll() is not None, lambda: self.err, seconds)
         assert text in self.err + self.out, f"ended with {self._process.poll()}: {self.err}"
+
+    def subscribed(self, broker: Broker | Mosquitto, clients: int = 1) -> None:
+        """Wait until it receives what is published from now on; see the function of this name."""
+        until(lambda: subscribed(broker, self.err, clients) or not self.running(), lambda: self.err)
+        assert self.running(), f"ended with {self._process.poll()}: {self.err}"
 
     def running(self) -> bool:
         return self._process.poll() is None

@@ -36,8 +36,8 @@ SENDERS = ("Smart home", "Phones", "Radio", "Industry", "Clouds")
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A broker for the whole page: mosquitto, or the demo's where that is not installed."""
-    with either_broker("mosquitto" if EXECUTABLE else "embedded") as (address, _):
-        yield address
+    with either_broker("mosquitto" if EXECUTABLE else "embedded") as broker:
+        yield broker.url
 
 
 def source_of(entry: Entry, folder: Path) -> SourceConfig:

@@ -32,6 +32,7 @@ from tests.integration.running import (
     listening,
     predictions,
     streams,
+    subscribed,
     until,
     write_recording,
 )
@@ -111,11 +112,11 @@ def configure(debian: Debian, text: str) -> None:
     (debian.path / "etc/edge-runtime/app.toml").write_text(text, "utf-8")
 
 
-def start(debian: Debian) -> None:
+def start(debian: Debian, broker: Mosquitto) -> None:
     """As `systemctl start` does; returns when it receives."""
     known = len(debian.log())
     debian.run("systemctl", "start", UNIT)
-    until(lambda: "connected to" in debian.log()[known:], debian.log)
+    until(lambda: subscribed(broker, debian.log()[known:]), debian.log)
 
 
 def names(folder: Path) -> set[str]:
@@ -142,7 +143,7 @@ def test_it_answers_by_the_configuration_that_it_brings(
     # One source of the unit: the command.
     made = debian.run("edge-runtime", "install-service", "/etc/edge-runtime/app.toml", "--print").stdout
     assert made.endswith((debian.path / "lib/systemd/system" / UNIT).read_text("utf-8"))
-    start(debian)
+    start(debian, broker)
     with Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:
         publisher.publish("watch/me/imu", EXAMPLE.read_bytes(), 1)
         until(lambda: heard, debian.log)
@@ -220,7 +221,7 @@ def test_an_upgrade_in_an_outage_loses_nothing_and_does_nothing_twice(
     debian.install(packages[0])
     (debian.path / "etc/edge-runtime/mine.edge").write_bytes(bundle.read_bytes())
     configure(debian, APP.format(broker=broker.url, cloud=cloud.port))
-    start(debian)
+    start(debian, broker)
     debian.asked()
     with Publisher(broker.port) as publisher:
         publisher.send(thirds[0])
@@ -260,7 +261,7 @@ def test_remove_keeps_state_and_purge_deletes_it(debian: Debian, broker: Mosquit
     config = (debian.path / "etc/edge-runtime/app.toml").read_text("utf-8").replace("mqtt://localhost:1883", broker.url)
     configure(debian, config)
     (debian.path / "etc/edge-runtime/secret").write_text("s")
-    start(debian)
+    start(debian, broker)
     until((debian.path / STATE / "readings.db").exists, debian.log)
     debian.asked()
 
@@ -327,7 +328,7 @@ def test_state_behind_a_link_is_written_there_and_purged_with_its_folder(
     debian.install(packages[0])
     config = (debian.path / "etc/edge-runtime/app.toml").read_text("utf-8")
     configure(debian, config.replace("mqtt://localhost:1883", broker.url))
-    start(debian)
+    start(debian, broker)
     until((disk / "readings.db").exists, debian.log)
     debian.run("dpkg", "--purge", "edge-runtime")
     assert not disk.exists()

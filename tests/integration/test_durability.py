@@ -87,14 +87,14 @@ def killed(
         out = tmp_path / "answers.jsonl"
         for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
             with Process(tmp_path, "run", app, name=f"run-{i}") as process:
-                process.says("connected to")
+                process.subscribed(broker)
                 before = len(predictions(out))
                 publisher.send(messages[begin:end])
                 enough = max(1, (end - begin) // 4)
                 until(lambda n=before + enough: len(predictions(out)) >= n, lambda: process.err)  # type: ignore[misc]
                 process.kill()
         with Process(tmp_path, "run", app, "--json", name="last") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[cuts[-1] :])
             publisher.flush()
             last = {[name for name in wanted if name.startswith(f"{key}@")][-1] for key in KEYS}

@@ -127,7 +127,7 @@ def test_a_killed_process_makes_the_events_of_one_that_runs_through(tmp_path: Pa
         app.write_text(LIVE.format(bundle=bundle, broker=broker.url) + EVENTS)
         for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
             with Process(tmp_path, "run", app, name=f"run-{i}") as process:
-                process.says("connected to")
+                process.subscribed(broker)
                 before = len(whole(out))
                 publisher.send(messages[begin:end])
                 if end < len(messages):

@@ -223,7 +223,7 @@ def test_a_call_that_hangs_in_the_process_replaces_the_process(bundle: Path, tmp
     with Mosquitto() as broker, Publisher(broker.port) as publisher:
         app.write_text(APP.format(bundle=bundle, broker=broker.url, more=""))
         with Process(tmp_path, "run", app, "--json", program=("-c", HANGS)) as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[: len(messages) // 2])
             process.says("has not answered for")
             process.says("session resumed")

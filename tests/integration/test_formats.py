@@ -134,7 +134,7 @@ def test_every_format_gives_the_same_answers(bundle: Path, tmp_path: Path) -> No
     with Mosquitto() as broker:
         path = app(bundle, broker, tmp_path, *FORMATS)
         with Process(tmp_path, "run", path) as process, Publisher(broker.port) as publisher:
-            process.says("connected")
+            process.subscribed(broker)
             for name, write in FORMATS.items():
                 for device, values in recorded.items():
                     for level, message in write(values):
@@ -161,7 +161,7 @@ def test_a_start_between_two_births_says_what_to_do_and_goes_on_with_the_next(bu
     with Mosquitto() as broker:
         path = app(bundle, broker, tmp_path, "sparkplug")
         with Process(tmp_path, "run", path) as process, Publisher(broker.port) as publisher:
-            process.says("connected")
+            process.subscribed(broker)
             for level, message in data[:9]:
                 publisher.publish(f"sparkplug/a/{level}", message, 1)
             process.says("reason=no_birth")

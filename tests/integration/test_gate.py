@@ -61,7 +61,7 @@ def test_keys_of_different_difficulty_have_the_share_each_and_go_on_over_a_resta
         app.write_text(APP.format(bundle=bundle, broker=broker.url))
         for first, last in ((0, WINDOWS // 2), (WINDOWS // 2, WINDOWS)):
             with Process(tmp_path, "run", app, name=f"run-{first}") as process:
-                process.says("connected to")
+                process.subscribed(broker)
                 parts = [cut(recorded(key, level, first, last), lambda: 320) for key, level in LEVELS.items()]
                 publisher.send(interleave(np.random.default_rng(1), parts))
                 until(lambda n=last: len(predictions(out)) >= n * len(LEVELS), lambda: process.err)  # type: ignore[misc]

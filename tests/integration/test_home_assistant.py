@@ -45,13 +45,13 @@ def test_a_restart_from_home_assistant_ends_in_order_with_the_code_that_starts_i
     kind: str, tmp_path: Path
 ) -> None:
     tiny_bundle(tmp_path / "tiny.edge")
-    with either_broker(kind) as (url, port):
-        (tmp_path / "app.toml").write_text(APP.format(url=url))
-        user = User(port, "home", version=V5)
+    with either_broker(kind) as broker:
+        (tmp_path / "app.toml").write_text(APP.format(url=broker.url))
+        user = User(broker.port, "home", version=V5)
         user.subscribe("homeassistant/#", 1)
         user.subscribe("edge-runtime/#", 1)
-        with Process(tmp_path, "run", "app.toml") as process, Publisher(port) as publisher:
-            process.says("connected")
+        with Process(tmp_path, "run", "app.toml") as process, Publisher(broker.port) as publisher:
+            process.subscribed(broker)
             publisher.send(cut(streams(1, 64)[0], lambda: 32))
             discovery = _wait(user, "homeassistant/device/er-pi-gym-watch_0__", "/config")
             assert orjson.loads(discovery)["dev"]["name"] == "watch-0"

@@ -75,12 +75,18 @@ def application(folder: Path, bundle: Path, broker: Mosquitto, name: str) -> Pat
     return path
 
 
-def play(folder: Path, app: Path, publisher: Publisher, parts: Sequence[tuple[list[Message], signal.Signals]]) -> None:
+def play(
+    folder: Path,
+    app: Path,
+    broker: Mosquitto,
+    publisher: Publisher,
+    parts: Sequence[tuple[list[Message], signal.Signals]],
+) -> None:
     """Send each part to a process of its own, and end that by a signal while it works."""
     out = app.with_suffix(".jsonl")
     for i, (messages, end) in enumerate(parts):
         with Process(folder, "run", app, name=f"{app.stem}-{i}") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             before = len(predictions(out))
             publisher.send(messages)
             until(lambda n=before: len(predictions(out)) > n + 5, lambda: process.err)  # type: ignore[misc]
@@ -107,12 +113,12 @@ def test_sigterm_and_kill_9_in_the_middle_change_no_answer(bundle: Path, tmp_pat
     options = "max_queued_messages 100000"
     with Mosquitto(options) as broker, Publisher(broker.port, topic="watch/{key}") as publisher:
         whole = application(tmp_path, bundle, broker, "whole")
-        play(tmp_path, whole, publisher, [(messages, signal.SIGTERM)])
+        play(tmp_path, whole, broker, publisher, [(messages, signal.SIGTERM)])
         broken = application(tmp_path, bundle, broker, "broken")
         cuts = [0, len(messages) // 4, len(messages) // 2, len(messages)]
         ends = (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM)
         stretches = [messages[a:b] for a, b in itertools.pairwise(cuts)]
-        play(tmp_path, broken, publisher, list(zip(stretches, ends, strict=True)))
+        play(tmp_path, broken, broker, publisher, list(zip(stretches, ends, strict=True)))
     expected = predictions(tmp_path / "whole.jsonl")
     assert len(expected) == total()
     found = {answer["id"]: answer for answer in predictions(tmp_path / "broken.jsonl")}

@@ -67,11 +67,6 @@ def write(
     return path
 
 
-def subscribed(broker: Mosquitto, process: Process) -> None:
-    """Wait until the application's subscription stands."""
-    until(lambda: "Sending SUBACK to edge-" in broker.log() or not process.running(), lambda: process.err)
-
-
 @pytest.fixture
 def broker() -> Iterator[Mosquitto]:
     with Mosquitto() as running:
@@ -94,7 +89,7 @@ def test_answers_over_the_broker_s_limit_are_named_counted_and_no_success(
     with Mosquitto("max_packet_size 250") as broker, Publisher(broker.port) as publisher:
         write(tmp_path, bundle, broker.url, protocol=protocol, sink=MQTT_SINK)
         with Process(tmp_path, "run", "app.toml", "--json") as process:
-            subscribed(broker, process)
+            process.subscribed(broker)
             (stream,) = streams(1, 64)
             for at in range(0, 64, 2):
                 small = payload(stream.t[at : at + 2], stream.values[at : at + 2].round(2))
@@ -121,7 +116,7 @@ def test_answers_over_the_broker_s_limit_are_named_counted_and_no_success(
 def test_a_wrong_topic_is_said(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url, topic="watches/+/imu", silence=1.0)
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
-        process.says("connected to")
+        process.subscribed(broker)
         publisher.send(good())
         process.says("no readings for")
         process.send(signal.SIGTERM)
@@ -133,7 +128,7 @@ def test_a_wrong_topic_is_said(bundle: Path, tmp_path: Path, broker: Mosquitto) 
 def test_payloads_of_another_shape_are_said_with_one_of_them(bundle: Path, tmp_path: Path, broker: Mosquitto) -> None:
     write(tmp_path, bundle, broker.url, silence=1.0)
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
-        subscribed(broker, process)
+        process.subscribed(broker)
         publisher.send([Message("w", orjson.dumps({"t": 1.7e9 + i, "ax": 0.1})) for i in range(60)])
         process.says("no readings for")
         process.send(signal.SIGTERM)
@@ -149,7 +144,7 @@ def test_a_sensor_that_is_too_slow_and_three_hours_ahead_is_said(
 ) -> None:
     write(tmp_path, bundle, broker.url, silence=1.0)
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml") as process:
-        subscribed(broker, process)
+        process.subscribed(broker)
 
         def said() -> bool:
             sample = {"t": time.time() + 3 * 3600, "values": [[0.0, 0.0, 1.0]]}
@@ -174,7 +169,7 @@ def test_stamps_in_whole_seconds_are_said(bundle: Path, tmp_path: Path, broker: 
         Message("w", orjson.dumps({"t": 1_700_000_000 + i // 50, "values": [[0.0, 0.0, 1.0]]})) for i in range(120)
     ]
     with Publisher(broker.port) as publisher, Process(tmp_path, "run", "app.toml", "--json") as process:
-        subscribed(broker, process)
+        process.subscribed(broker)
         publisher.send(coarse)
         process.says("reason=duplicate")
         process.send(signal.SIGTERM)
@@ -295,7 +290,7 @@ def test_keys_that_look_like_topics_do_not_choose_any(bundle: Path, tmp_path: Pa
         listening(broker.port, "edge/w1/prediction/+/#", client_id="deeper") as deeper,
         Process(tmp_path, "run", "app.toml") as process,
     ):
-        subscribed(broker, process)
+        process.subscribed(broker)
         with Publisher(broker.port, topic="in") as publisher:
             publisher.send([Message("", orjson.dumps({"key": key, "t": rows[0], "values": rows[1]})) for key in keys])
             until(lambda: {one.get("key") for one in heard if "label" in one} == set(keys), lambda: process.err)

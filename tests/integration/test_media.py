@@ -54,7 +54,7 @@ def live(folder: Path, app: str, messages: Sequence[tuple[str, bytes]], answers:
     with Mosquitto() as broker:
         path.write_text(app.replace("{broker}", broker.url), "utf-8")
         with Process(folder, "run", path) as process, Publisher(broker.port) as publisher:
-            process.says("connected")
+            process.subscribed(broker)
             for topic, payload in messages:
                 publisher.publish(topic, payload, 1)
             publisher.flush()

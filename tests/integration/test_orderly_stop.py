@@ -109,7 +109,7 @@ def played(folder: Path, app: str, broker: Mosquitto, parts: list[list[Message]]
     with Publisher(broker.port) as publisher:
         for i, part in enumerate(parts):
             with Process(folder, "run", folder / "app.toml", name=f"{name}-{i}") as process:
-                process.says("connected to")
+                process.subscribed(broker)
                 before = len(predictions(out))
                 publisher.send(part)
                 if i < len(parts) - 1:
@@ -200,13 +200,13 @@ def test_after_a_crash_a_case_says_that_its_context_is_short_or_is_not_asked(
         state = OUTBOX.format(cloud=server.url)
         (tmp_path / "app.toml").write_text(APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state))
         with Process(tmp_path, "run", tmp_path / "app.toml", name="killed") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[:half])
             until(lambda: len(predictions(out)) >= 8, lambda: process.err)
             process.kill()
         before = set(ids(predictions(out)))
         with Process(tmp_path, "run", tmp_path / "app.toml", "--json", name="after") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[half:])
             publisher.flush()
             send_marker(publisher, out, process)
@@ -304,7 +304,7 @@ def test_a_state_folder_that_is_deleted_while_it_runs_is_said_and_the_stop_saves
         app = APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state.format(cloud=server.url))
         (tmp_path / "app.toml").write_text(app)
         with Process(tmp_path, "run", tmp_path / "app.toml") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[: len(messages) // 2])
             until(lambda: corrections(out), lambda: process.err)
             shutil.rmtree(folder)

@@ -22,7 +22,7 @@ pytestmark = needs_mosquitto
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Mosquitto("max_queued_messages 0") as mosquitto, Publisher(mosquitto.port) as publisher:
-        yield Site(tmp_path, mosquitto.port, publisher)
+        yield Site(tmp_path, mosquitto, publisher)
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_thousands_of_announcements_are_bounded_in_filters_threads_and_log(site:
 @pytest.mark.slow
 def test_a_session_that_was_left_with_foreign_filters_is_cleaned(site: Site) -> None:
     """As earlier releases left it, which asked for every topic that they were told of."""
-    leave_session(site.port, "under-test", ["evil/t/+", "evil/u/0"])
+    leave_session(site.broker.port, "under-test", ["evil/t/+", "evil/u/0"])
     with site.run() as process:
         assert "session resumed" in process.err
         for topic in ("evil/t/0", "evil/u/0"):

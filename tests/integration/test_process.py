@@ -87,7 +87,7 @@ def test_a_signal_drains_and_ends_with_0(bundle: Path, tmp_path: Path, number: s
     with Broker() as broker, Publisher(broker.port) as publisher:
         app = app_file(tmp_path, bundle, broker.url)
         with Process(tmp_path, "run", app, "--json") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             rng = np.random.default_rng(5)
             (stream,) = streams(1, 2000)
             messages = cut(stream, lambda: int(rng.integers(5, 15)))
@@ -133,7 +133,7 @@ def test_a_second_signal_ends_at_once(
     with Broker() as broker, Publisher(broker.port) as publisher:
         app = app_file(tmp_path, bundle, broker.url, drain=2 * PATIENCE_S, more=AWAY.format(port=free_port()))
         with Process(tmp_path, "run", app) as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(cut(streams(1, 200)[0], lambda: 20))
             until(lambda: predictions(tmp_path / "answers.jsonl"), lambda: process.err)
             process.send(first)
@@ -152,7 +152,7 @@ def test_answers_that_nobody_took_are_asked_for_again(bundle: Path, tmp_path: Pa
         app = app_file(tmp_path, bundle, broker.url, drain=0.5, more=AWAY.format(port=port))
         messages = cut(streams(1, 400)[0], lambda: 20)  # a window in each message
         with Process(tmp_path, "run", app) as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(messages[:10])
             until(lambda: len(predictions(tmp_path / "answers.jsonl")) >= 20, lambda: process.err)
             process.send(signal.SIGTERM)
@@ -179,7 +179,7 @@ def test_a_broker_that_is_not_there_is_tried_until_it_comes(bundle: Path, tmp_pa
         time.sleep(2.5)  # some more attempts
         assert process.err.count("trying again") == 1, process.err
         with Broker(BrokerConfig(port=port)) as broker, Publisher(broker.port) as publisher:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(cut(streams(1, 100)[0], lambda: 20))
             until(lambda: predictions(tmp_path / "answers.jsonl"), lambda: process.err)
             process.send(signal.SIGTERM)
@@ -219,7 +219,7 @@ def test_a_killed_process_loses_no_hard_case(bundle: Path, tmp_path: Path) -> No
             for i in range(kills):
                 enough = len(heard) + 20
                 with Process(tmp_path, "run", app, name=f"run-{i}") as process:
-                    process.says("connected to")
+                    process.subscribed(broker)
                     publisher.send(messages[i * size : (i + 1) * size])
                     until(lambda enough=enough: len(heard) >= enough, lambda: process.err)  # type: ignore[misc]
                     if i == 1:
@@ -232,7 +232,7 @@ def test_a_killed_process_loses_no_hard_case(bundle: Path, tmp_path: Path) -> No
                     assert counts.balances()
             server.start()
             with Process(tmp_path, "run", app, "--json", name="last") as process:
-                process.says("connected to")
+                process.subscribed(broker)
                 publisher.send(messages[kills * size :])
                 publisher.flush()
                 until(lambda: settled(heard), lambda: f"{len(heard)} {process.err}")

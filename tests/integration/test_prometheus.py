@@ -58,7 +58,7 @@ def watched(folder: Path, bundle: Path, observe: str) -> Iterator[tuple[Process,
         )
         with Process(folder, "run", "app.toml", name="app") as process, Publisher(broker.port) as publisher:
             process.says("model ")
-            until(lambda: "connected" in process.err, lambda: process.err)
+            process.subscribed(broker)
             for stream in streams(2, 80):
                 publisher.publish(f"watch/{stream.key}/imu", payload(stream.t, stream.values), 1)
             publisher.flush()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from edge_runtime.cli import replay
+from edge_runtime.cli.replay_options import layout_of
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.sources.recording import RecordingSource
@@ -94,7 +95,7 @@ def test_an_example_gives_the_samples_of_the_page(
             done()
 
     metrics, loop = Metrics(), Loop()
-    source = RecordingSource(replay.layout_of(options), CONTRACT, metrics)
+    source = RecordingSource(layout_of(options), CONTRACT, metrics)
     source.open(loop, take)  # type: ignore[arg-type]
     while not source.finished:
         loop.iterate(0)

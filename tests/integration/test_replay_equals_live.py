@@ -83,8 +83,8 @@ def live(
 ) -> list[Answer]:
     """Send the messages through a broker to a running application, and return what it answered."""
     text = APP.format(url="{url}", protocol=protocol, qos=qos, budget=budget, lateness=lateness)
-    with either_broker(kind) as (url, port), Publisher(port, version=protocol) as publisher:
-        with running(text.format(url=url), folder, load_model(bundle, variant)) as app:
+    with either_broker(kind) as broker, Publisher(broker.port, version=protocol) as publisher:
+        with running(text.format(url=broker.url), folder, load_model(bundle, variant)) as app:
             publisher.reach(app)
             publisher.send(messages, qos)
             app.until(lambda: app.counts["samples_total"] >= samples_in(messages))

@@ -90,8 +90,8 @@ def test_channels_on_topics_of_their_own_are_answered_as_whole_samples(
     rng = np.random.default_rng(11)
     parts = [part for stream in streams(KEYS, SAMPLES) for part in (single(stream), pair(stream, rng))]
     messages = interleave(rng, parts)
-    with either_broker(kind) as (url, port), Publisher(port, topic="watch/{key}") as publisher:
-        with running(APP.format(url=url), tmp_path, load_model(bundle, "onnx-fp32")) as app:
+    with either_broker(kind) as broker, Publisher(broker.port, topic="watch/{key}") as publisher:
+        with running(APP.format(url=broker.url), tmp_path, load_model(bundle, "onnx-fp32")) as app:
 
             def arrived() -> bool:
                 publisher.send([Message("none/c0", b"")], 0)

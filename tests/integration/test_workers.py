@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -87,16 +86,6 @@ def of_all(folder: Path) -> list[Answer]:
     return [one for found in by_worker(folder).values() for one in found if one["route"] != "cloud"]
 
 
-def connected(process: Process, workers: int, broker: Mosquitto) -> None:
-    """Wait until so many workers are connected, and the broker has taken what they subscribe to."""
-
-    def ids() -> set[str]:
-        return set(re.findall(r"as '(\S+-worker-\d+)'", process.err))
-
-    until(lambda: len(ids()) >= workers, lambda: process.err)
-    until(lambda: all(f"Sending SUBACK to {one}\n" in broker.log() for one in ids()), broker.log)
-
-
 def live(folder: Path) -> dict[str, Any]:
     """What the parent says of its workers."""
     done = command("status", folder / "app.toml", "--json", cwd=folder)
@@ -126,7 +115,7 @@ def single(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Answe
     folder = tmp_path_factory.mktemp("single")
     with Mosquitto("max_queued_messages 100000") as broker, Publisher(broker.port) as publisher:
         with Process(folder, "run", app_file(folder, bundle, broker.url)) as process:
-            process.says("connected to")
+            process.subscribed(broker)
             publisher.send(feed())
             publisher.flush()
             until(lambda: len(predictions(folder / "answers.jsonl")) >= KEYS * (SAMPLES - 32) // 8, lambda: process.err)
@@ -151,7 +140,7 @@ def test_answers_are_those_of_one_process_and_each_key_is_with_one_worker(
     ):
         app = app_file(tmp_path, bundle, broker.url, topics=topics, more=more)
         with Process(tmp_path, "run", app, "--workers", "3", "--json") as process:
-            connected(process, 3, broker)
+            process.subscribed(broker, 3)
             messages = feed()
             if topics == BY_PAYLOAD:
                 messages = [Message(one.key, b'{"key":"%s",' % one.key.encode() + one.payload[1:]) for one in messages]
@@ -188,8 +177,8 @@ def test_two_machines_with_one_file_share_the_keys(bundle: Path, tmp_path: Path,
             Process(folders[0], "run", "app.toml", "--machine", "1/2", "--workers", "2") as one,
             Process(folders[1], "run", "app.toml", "--machine", "2/2") as two,
         ):
-            connected(one, 2, broker)
-            two.says("-machine-2'")
+            one.subscribed(broker, 2)
+            two.subscribed(broker)
             publisher.send(feed())
             publisher.flush()
             until(lambda: sum(len(of_all(folder)) for folder in folders) >= len(single), lambda: one.err + two.err)
@@ -217,7 +206,7 @@ def test_a_killed_worker_comes_back_and_nothing_that_was_accepted_is_lost(
     ):
         app = app_file(tmp_path, bundle, broker.url, more=STATE + READINGS)
         with Process(tmp_path, "run", app, "--workers", "2") as process:
-            connected(process, 2, broker)
+            process.subscribed(broker, 2)
             for at in range(2):
                 publisher.send(messages[at * third : (at + 1) * third])
                 until(lambda n=at: len(of_all(tmp_path)) > (n + 0.5) * len(single) / 3, lambda: process.err)  # type: ignore[misc]
@@ -242,7 +231,7 @@ def test_workers_end_when_their_parent_is_killed(bundle: Path, tmp_path: Path) -
     with Mosquitto() as broker:
         app = app_file(tmp_path, bundle, broker.url, more='[observe]\nsocket = "app.sock"\n')
         with Process(tmp_path, "run", app, "--workers", "3") as process:
-            connected(process, 3, broker)
+            process.subscribed(broker, 3)
             pids = [int(pid) for pid in live(tmp_path)["pids"].values()]
             assert all(map(running, pids))
             process.kill()
@@ -255,7 +244,7 @@ def test_a_signal_to_all_processes_at_once_drains_as_one_to_the_parent_does(bund
     with Mosquitto() as broker, Publisher(broker.port) as publisher:
         app = app_file(tmp_path, bundle, broker.url, more='[observe]\nsocket = "app.sock"\n')
         with Process(tmp_path, "run", app, "--workers", "2") as process:
-            connected(process, 2, broker)
+            process.subscribed(broker, 2)
             publisher.send(feed(samples=100))
             until(lambda: of_all(tmp_path), lambda: process.err)
             pids = [int(pid) for pid in live(tmp_path)["pids"].values()]
@@ -302,10 +291,7 @@ def test_full_outboxes_are_drained_by_fewer_or_more_workers(
         def run(workers: int, cloud: str, finished: Callable[[], bool]) -> None:
             app = app_file(tmp_path, bundle, broker.url, more=CLOUD.format(cloud=cloud, threshold=0.9))
             with Process(tmp_path, "run", app, "--workers", str(workers), name=f"of-{workers}") as process:
-                if workers > 1:
-                    connected(process, workers, broker)
-                else:
-                    process.says("connected to")
+                process.subscribed(broker, workers)
                 if not publisher.sent:
                     publisher.send(feed())
                     publisher.flush()

@@ -49,6 +49,7 @@ from edge_runtime.durable.outbox.schema import (
     stored_id,
 )
 from edge_runtime.durable.outbox.session import Session
+from edge_runtime.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ _EXPIRE_AT_ONCE = 256
 _SAVE_TIME_S = 600.0
 """An idle outbox writes its powered time this often: what a crash can add to a case's life, 144 small writes a day."""
 _DEAD_AT_ONCE = 16
+_TEXT_LIMIT = 500
 
 _DEAD_PAGE = "SELECT seq, size, attempts, buried, reason, detail FROM dead WHERE seq > ? ORDER BY seq LIMIT ?"
 _DEAD_ONE = """SELECT seq, size, attempts, buried, reason, detail FROM dead
@@ -373,7 +375,7 @@ class Outbox:
         Returns:
             How many of them were in flight.
         """
-        text = queries.one_line(error)
+        text = one_line(error, _TEXT_LIMIT)
         most = self._config.max_attempts
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
@@ -398,7 +400,7 @@ class Outbox:
         """
 
         def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
-            self._add_dead_letters(db, draft, leases, queries.one_line(reason), queries.one_line(detail))
+            self._add_dead_letters(db, draft, leases, one_line(reason, _TEXT_LIMIT), one_line(detail, _TEXT_LIMIT))
 
         return self._end_leases(ids, work)
 

@@ -14,7 +14,6 @@ from edge_runtime.durable.outbox.records import LAST_PRIORITY, TRUSTED_ATTEMPTS,
 from edge_runtime.durable.outbox.schema import INSERT_CASE, Connection, Damaged, Ledger, case_row, public_id, stored_id
 
 _NAME_LIMIT = 512
-_TEXT_LIMIT = 500
 
 _DUE_CONSIDERED = 4096
 """Of the cases due for another try, this many that waited longest compete by priority; bounds the cost of a `take`."""
@@ -308,11 +307,6 @@ def remove_dead_letter(db: Connection, draft: Ledger, seq: int, size: int) -> No
     db.execute("DELETE FROM cases WHERE seq = ?", (seq,))
     draft.dead -= 1
     draft.dead_bytes -= size
-
-
-def one_line(text: str) -> str:
-    """Return what may be stored of a free text."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())[:_TEXT_LIMIT]
 
 
 def _order(lease: Lease) -> tuple[bool, int, float, int]:

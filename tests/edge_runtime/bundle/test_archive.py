@@ -177,9 +177,9 @@ def test_nothing_may_stand_before_between_or_behind(tmp_path: Path) -> None:
     ):
         with pytest.raises(IntegrityError):
             opened(wrong, tmp_path)
-    with pytest.raises(IntegrityError, match="not a zip"):
+    with pytest.raises(IntegrityError, match=r"not a zip file; give the \.edge file"):
         opened(b"\x7fELF" + bytes(100), tmp_path)
-    with pytest.raises(IntegrityError, match="too few"):
+    with pytest.raises(IntegrityError, match="too few for a zip file; copy it again"):
         opened(b"", tmp_path)
 
 

@@ -83,7 +83,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], None], int, list[str]]] = {
     "not TOML": (change("[model]", "[model"), 2, ["app.toml", "line 2"]),
     "missing secret": (change('url = "mqtt://127.0.0.1:1"', SECRET), 2, ["password_file", "secrets/password"]),
     "missing bundle": (remove_bundle, 2, ["watch.edge", "no such file"]),
-    "bundle is a folder": (folder_for_bundle, 2, ["watch.edge"]),
+    "bundle is a folder": (folder_for_bundle, 2, ["watch.edge", "not a file"]),
     "unknown variant": (
         change('bundle = "watch.edge"', 'bundle = "watch.edge"\nvariant = "x"'),
         2,

@@ -200,7 +200,7 @@ def test_homes_stay_closed_unless_something_lies_there(tmp_path: Path) -> None:
     at_home = Path("/home/pi/app.toml")
     assert settings(unit(app(file=at_home), config(file=at_home)))["ProtectHome"] == ["read-only"]
     linked = tmp_path / "python"
-    linked.symlink_to("/root/bin/python3")
+    linked.symlink_to("/root/watch/.venv/bin/python3")
     made = settings(unit(app(), config(python=linked)))
     assert made["ProtectHome"] == ["read-only"]
     assert any("/root is closed" in line for line in hints(app(), config(python=linked), known_groups=[]))

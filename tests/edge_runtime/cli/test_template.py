@@ -84,14 +84,10 @@ def test_the_template_starts_with_the_bundle_that_comes_along_once_unsigned_ones
         (tmp_path / "app.toml").write_text(template.replace("mqtt://localhost:1883", broker.url))
         shutil.copy(ROOT / "examples" / "exercise-watch" / "watch.edge", tmp_path)
         with Process(tmp_path, "run", "app.toml") as process:
-            process.says("connected to")
+            process.subscribed(broker)
             (stream,) = streams(1, 200, channels=6)
-
-            def answered() -> bool:
-                publisher.send([Message("w", payload(stream.t, stream.values))])  # until it has subscribed
-                return bool(heard) or not process.running()
-
-            until(answered, lambda: process.err)
+            publisher.send([Message("w", payload(stream.t, stream.values))])
+            until(lambda: heard or not process.running(), lambda: process.err)
             process.send(signal.SIGTERM)
             code = process.wait()
     assert heard, process.err

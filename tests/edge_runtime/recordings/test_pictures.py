@@ -93,7 +93,7 @@ def test_only_jpeg_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_cannot_be_played_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="holds no picture"):
+    with pytest.raises(ConfigError, match="holds no picture, and no other recording"):
         readings(tmp_path / "empty")
     plain = InputContract(channels=(Channel(name="a", unit="1"),), rate_hz=1, window=9, hop=9)
     with pytest.raises(ConfigError, match="takes no pictures"):

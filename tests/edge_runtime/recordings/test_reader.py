@@ -25,7 +25,7 @@ from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.recordings import csv_file
 from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import expand, iter_readings
+from edge_runtime.recordings.reader import columns_of, expand, iter_readings
 from edge_runtime.recordings.tables import ROWS
 from edge_runtime.types import Reading
 
@@ -119,6 +119,14 @@ def test_a_file_of_noise_is_an_error_and_no_traceback(kind: str, tmp_path: Path)
         assert read(path) == []
     else:
         error_of(path)
+
+
+def test_a_table_in_another_encoding_says_which_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "excel.csv"
+    path.write_bytes("t,key,c0,c1,c2\n0,Müller,1,2,3\n".encode("cp1252"))
+    assert error_of(path).endswith("cannot be read to its end: it is not UTF-8 text; save it as CSV in UTF-8")
+    with pytest.raises(ConfigError, match="cannot be read: it is not UTF-8 text; save it as CSV in UTF-8"):
+        columns_of(path)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npz"])

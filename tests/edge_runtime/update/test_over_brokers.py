@@ -46,7 +46,7 @@ from tests.integration.running import (
     until,
     write_recording,
 )
-from tests.mosquitto import either_broker
+from tests.mosquitto import either_broker, has_subscriptions
 
 BROKER = """
 [broker.b]
@@ -101,11 +101,11 @@ class Site:
 def site(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(acquisition, "RETRY", Retry(base_s=0.01, cap_s=0.05))
     with (
-        either_broker(request.param) as (url, port),
-        Operator(port) as operator,
-        listening(port, "fleet/w1/update") as heard,
+        either_broker(request.param) as broker,
+        Operator(broker.port) as operator,
+        listening(broker.port, "fleet/w1/update") as heard,
     ):
-        yield Site(folder, url, operator, heard)
+        yield Site(folder, broker.url, operator, heard)
 
 
 def test_an_announced_bundle_may_wait_until_it_is_asked_for(factory: Factory, site: Site) -> None:
@@ -476,10 +476,10 @@ def test_a_stream_over_the_broker_is_answered_as_by_a_replay_across_the_swap(
     expected = answers(out)
     messages = [message for parts in zip(*(cut(one, lambda: 16) for one in recorded), strict=True) for message in parts]
     bundle = factory.bundle(2)
-    with either_broker(kind) as (url, port), Publisher(port) as publisher, FileServer(bundle.read_bytes()) as files:
-        application = App(parse(STREAM.format(url=url), folder / "app.toml"))
+    with either_broker(kind) as broker, Publisher(broker.port) as publisher, FileServer(bundle.read_bytes()) as files:
+        application = App(parse(STREAM.format(url=broker.url), folder / "app.toml"))
         with Thread(application):
-            until(lambda: application.metrics.gauges.get('connected{broker="b"}'))
+            until(lambda: has_subscriptions(broker, application.brokers.clients["b"]._client_id))
             counts = application.metrics.counts
             publisher.send(messages[:30])
             until(lambda: counts["readings_total"] >= 30, counts)

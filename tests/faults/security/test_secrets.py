@@ -248,7 +248,7 @@ def test_an_application_that_meets_only_trouble_tells_nothing(canaries: Canaries
         )  # fmt: skip
         (tmp_path / "app.toml").write_text(text)
         with Process(tmp_path, "-v", "run", "app.toml") as process, Publisher(broker.port) as publisher:
-            process.says("connected to")
+            process.subscribed(broker)
             (stream,) = streams(1, 400)
             publisher.send(cut(stream, lambda: 20))
             until(lambda: len(cloud.heads) > 3 and len(webhook.heads) > 1, lambda: process.err)

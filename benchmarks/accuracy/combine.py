@@ -15,12 +15,15 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from edge_export.data.dataset import Float32, Int64
+from edge_export.data.dataset import Float32, Float64, Int64
 from edge_export.evaluation.calibration import at_temperature, fit_temperature, log_probabilities
 from edge_export.surround.log_linear import cross_entropy
+from edge_export.surround.over_time import Streams
 
 from benchmarks.accuracy.answers import FILES
 from benchmarks.accuracy.copies import EARLIER, MIRRORED, STRENGTHS, VARIED
+from edge_runtime.manifest.surround import OverTime
+from edge_runtime.over_time import FORGET
 
 Bools = npt.NDArray[np.bool_]
 By = Literal["logs", "mean", "majority"]
@@ -30,6 +33,8 @@ WEIGHTS: Final = (0.25, 0.5, 1.0)
 FLOAT: Final = FILES[0]
 """The bundle's second variant, asked about the window itself."""
 COUNTS: Final = (1, 2, 4)
+FLOOR: Final = 1e-9
+"""Least probability of an answer in the filter."""
 ALL: Final = "whichever"
 """Family that every way is in."""
 
@@ -101,10 +106,10 @@ def ways(names: Sequence[str]) -> list[Way]:
 def join(way: Way, answers: Answers, rows: Bools) -> Float32:
     """Join the answers to some windows, (m, classes) probabilities; a copy that is not there has no say."""
     own = answers.own[rows].astype(np.float64)
-    votes = [(own, np.ones((len(own), 1)))]
+    votes: list[tuple[Float64, Float64]] = [(own, np.ones((len(own), 1)))]
     for name in way.copies:
         given, there = answers.given[name]
-        votes.append((given[rows].astype(np.float64), way.weight * there[rows, None]))
+        votes.append((given[rows].astype(np.float64), there[rows, None] * np.float64(way.weight)))
     total = sum(weight for _, weight in votes)
     if way.by == "logs":
         logs = sum(weight * log_probabilities(given.astype(np.float32)) for given, weight in votes) / total
@@ -128,22 +133,46 @@ def trials(
         rest: (n,) windows of the folds that are not.
         probed: (n,) windows that are asked about again.
         tried: ways.
-        then: what becomes of answers behind: a filter over time, or nothing.
+        then: what becomes of answers, (ways, n, classes): a filter over time, or nothing.
     """
+    every = (None, Way(family="", copies=()), *tried)
+    stack = np.repeat(answers.own[None], len(every), axis=0)
+    fitted, known = rest[probed], answers.y[probed & rest]
+    for after, way in zip(stack, every, strict=True):
+        if way is not None:
+            joined = join(way, answers, probed)
+            after[probed] = at_temperature(joined, fit_temperature(joined[fitted], known))
     targets = np.eye(answers.own.shape[1])[answers.y[rest]]
+    return [
+        Trial(way=way, cost=float(cross_entropy(out[rest].astype(np.float64), targets).mean()), answers=out)
+        for way, out in zip(every, then(stack), strict=True)
+    ]
 
-    def trial(way: Way | None, after: Float32) -> Trial:
-        out = then(after)
-        return Trial(way=way, cost=float(cross_entropy(out[rest].astype(np.float64), targets).mean()), answers=out)
 
-    found = [trial(None, answers.own)]
-    fitted = rest[probed]
-    for way in (Way(family="", copies=()), *tried):
-        joined = join(way, answers, probed)
-        after = answers.own.copy()
-        after[probed] = at_temperature(joined, fit_temperature(joined[fitted], answers.y[probed & rest]))
-        found.append(trial(way, after))
-    return found
+def filter_all(spec: OverTime, streams: Streams, stack: Float32) -> Float32:
+    """Filter many answers to the same windows at once, (ways, n, classes), each as `edge_runtime.over_time.Filter` does.
+
+    Args:
+        spec: of the filter.
+        streams: of the windows.
+        stack: calibrated probabilities.
+    """
+    prior, step = np.array(spec.prior), np.array(spec.transition)
+    likely = (np.maximum(stack, FLOOR) / prior) ** spec.weight
+    hops, off = np.divmod(np.diff(streams.slot), streams.hop)
+    follows = (streams.stream[1:] == streams.stream[:-1]) & (off == 0) & (hops > 0) & (hops <= FORGET)
+    out: Float32 = np.empty_like(stack)
+    state = np.broadcast_to(prior, (len(stack), len(prior)))
+    for place in range(stack.shape[1]):
+        if place and follows[place - 1]:
+            for _ in range(int(hops[place - 1])):
+                state = state @ step
+        else:
+            state = np.broadcast_to(prior, state.shape)
+        raw = state * likely[:, place]
+        state = raw / raw.sum(axis=1, keepdims=True)
+        out[:, place] = state
+    return out
 
 
 def choose(found: Sequence[Trial], family: str) -> Trial:

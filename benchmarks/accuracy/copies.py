@@ -71,7 +71,7 @@ def copies(recipe: Recipe, windows: Windows, *, stream: bool, seed: int = 0) -> 
         stream: whether earlier samples belong to the same stream; clips have none.
         seed: of the variations.
     """
-    n, samples, always = len(windows), windows.samples, np.ones(len(windows), np.bool_)
+    samples, always = windows.samples, np.ones(len(windows), np.bool_)
     first = np.full(int(windows.recording.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, windows.recording, windows.start)
     age = windows.start - first[windows.recording]

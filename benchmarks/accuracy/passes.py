@@ -33,10 +33,10 @@ from edge_export.recipe.recipe import load
 from edge_export.selection.timing import answers, measure_candidates
 from edge_export.splits import read_all
 from edge_export.surround.cross_fit import CLOUD, Folds
-from edge_export.surround.over_time import Streams, filtered, fit_over_time, streams_of
+from edge_export.surround.over_time import Streams, fit_over_time, streams_of
 
 from benchmarks.accuracy.answers import FILES, answers_of, networks_of
-from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Bools, Trial, Way, choose, trials, ways
+from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Bools, Trial, Way, choose, filter_all, trials, ways
 from benchmarks.accuracy.copies import copies, with_history
 from benchmarks.accuracy.scoring import macro_f1, paired
 from benchmarks.accuracy.sets import PACKAGES, SETS
@@ -188,7 +188,7 @@ class _Fold:
     Attributes:
         rest: (n,) their windows.
         own: answers, calibrated by them.
-        then: what becomes of answers behind.
+        then: what becomes of answers, (ways, n, classes).
         alone: what becomes of the network's own.
     """
 
@@ -202,13 +202,13 @@ def _fold(asked: Asked, number: int, *, over_time: bool) -> _Fold:
     rest = asked.fold != number
     own = asked.calibrated(rest)
     if not over_time:
-        return _Fold(rest=rest, own=own, then=lambda answers: answers, alone=own.own)
+        return _Fold(rest=rest, own=own, then=lambda stack: stack, alone=own.own)
     spec = fit_over_time(asked.streams.only(rest), own.own[rest])
 
-    def then(answers: Float32) -> Float32:
-        return filtered(spec, asked.streams, answers)
+    def then(stack: Float32) -> Float32:
+        return filter_all(spec, asked.streams, stack)
 
-    return _Fold(rest=rest, own=own, then=then, alone=then(own.own))
+    return _Fold(rest=rest, own=own, then=then, alone=then(own.own[None])[0])
 
 
 def _by_fold(asked: Asked, answered: Sequence[Float32]) -> Float32:

@@ -14,11 +14,12 @@ from edge_export.augment.sampling import Variation
 from edge_export.data.dataset import Dataset, Float32, Recording
 from edge_export.data.labels import label_windows
 from edge_export.recipe.recipe import load
-from edge_export.surround.over_time import Streams
+from edge_export.surround.over_time import Streams, filtered, fit_over_time
 
-from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Way, choose, join, trials, ways
+from benchmarks.accuracy.answers import FILES
+from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Way, choose, filter_all, join, trials, ways
 from benchmarks.accuracy.copies import MIRRORED, copies, varied, with_history
-from benchmarks.accuracy.passes import FILES, Asked, least_sure, scored, share_needed, table
+from benchmarks.accuracy.passes import Asked, least_sure, scored, share_needed, table
 from benchmarks.accuracy.sets import EXAMPLES
 from edge_runtime.errors import ConfigError
 
@@ -36,7 +37,7 @@ def answers(*, there: bool = True) -> Answers:
     [
         (Way(family="f", copies=("a",), by="mean"), [0.4, 0.5, 0.1]),
         (Way(family="f", copies=("a",), by="mean", weight=0.25), [0.52, 0.38, 0.1]),
-        (Way(family="f", copies=("a",), by="logs"), [0.3725, 0.4929, 0.1076 + 0.027]),
+        (Way(family="f", copies=("a",), by="logs"), [0.12**0.5, 0.21**0.5, 0.1]),
         (Way(family="f", copies=("a", "b"), by="majority"), [1.6 / 4, 2.3 / 4, 0.1 / 4]),
         (Way(family="f", copies=("a",), by="majority"), [1.6 / 3, 1.3 / 3, 0.1 / 3]),
         (Way(family="f", copies=()), [0.6, 0.3, 0.1]),
@@ -44,10 +45,7 @@ def answers(*, there: bool = True) -> Answers:
     ids=str,
 )
 def test_answers_are_joined_as_by_hand(way: Way, expected: list[float]) -> None:
-    if way.by == "logs" and way.copies:
-        roots = np.sqrt(OWN * COPY)[0]
-        expected = (roots / roots.sum()).tolist()
-    np.testing.assert_allclose(join(way, answers(), ROWS)[0], expected, atol=1e-6)
+    np.testing.assert_allclose(join(way, answers(), ROWS)[0], np.array(expected) / sum(expected), atol=1e-6)
 
 
 @pytest.mark.parametrize("by", ["logs", "mean", "majority"])
@@ -89,7 +87,8 @@ def simulated(*, informative: bool, seed: int = 0) -> Asked:
         logits = random.standard_normal((n, classes))
         logits[np.arange(n), y] += height
         raw = np.exp(logits)
-        return (raw / raw.sum(axis=1, keepdims=True)).astype(np.float32)
+        found: Float32 = (raw / raw.sum(axis=1, keepdims=True)).astype(np.float32)
+        return found
 
     place = np.arange(n)
     fold, there = place // 300, np.ones(n, np.bool_)
@@ -104,10 +103,6 @@ def simulated(*, informative: bool, seed: int = 0) -> Asked:
         given={name: (noisy(1.5 if informative else 0.0), there) for name in names},
         us={FILES[-1]: 20.0, FLOAT: 30.0},
     )
-
-
-def accuracy(asked: Asked, given: Float32) -> float:
-    return float((given.argmax(axis=1) == asked.streams.y).mean())
 
 
 @pytest.mark.parametrize("informative", [True, False])
@@ -172,6 +167,16 @@ def test_a_table_has_each_family_at_each_share_and_the_price_of_its_passes(over_
     whole = dict(zip(names, report.rows, strict=True))[f"100%, {ALL}"]
     assert str(whole[2]).startswith("+0.")
     assert float(str(whole[-1])) == float(str(whole[-2]))
+
+
+def test_many_answers_are_filtered_as_the_device_filters_each() -> None:
+    asked = simulated(informative=True)
+    slot = np.arange(1500) + np.repeat([0, 1, 100, 40, 7], [10, 200, 500, 500, 290]).cumsum() // 100
+    streams = replace(asked.streams, slot=slot - slot % 2, hop=2)
+    spec = fit_over_time(streams.only(asked.fold == 0), asked.own[asked.fold == 0])
+    stack = np.stack([asked.own, asked.cloud, np.where(asked.own > 0.5, np.float32(1), np.float32(0))])
+    for given, found in zip(stack, filter_all(spec, streams, stack), strict=True):
+        np.testing.assert_allclose(found, filtered(spec, streams, given), atol=1e-5)
 
 
 def walk(samples: int = 700) -> Dataset:

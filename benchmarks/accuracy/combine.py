@@ -150,7 +150,7 @@ def trials(
 
 
 def filter_all(spec: OverTime, streams: Streams, stack: Float32) -> Float32:
-    """Filter many answers to the same windows at once, (ways, n, classes), each as `edge_runtime.over_time.Filter` does.
+    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.over_time.Filter` for each.
 
     Args:
         spec: of the filter.

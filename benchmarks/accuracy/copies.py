@@ -36,7 +36,7 @@ MIRRORED = "mirrored"
 
 
 def earlier(samples: int) -> dict[str, int]:
-    """Name the copies of a window of so many samples, and say how many samples earlier each is.
+    """Name the copies of a window, and say how many samples earlier each one is.
 
     >>> earlier(100)["earlier 5 x 2"]
     10

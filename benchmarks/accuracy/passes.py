@@ -183,7 +183,7 @@ def table(title: str, asked: Asked, *, over_time: bool) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fold:
-    """What is fitted to the other folds.
+    """Parts that are fitted to the other folds.
 
     Attributes:
         rest: (n,) their windows.

@@ -55,16 +55,23 @@ def answers_of(
 
 
 def networks_of(
-    recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say, *, folds: Folds, small_teacher: bool = False
+    recipe: Path,
+    folders: Mapping[str, Path],
+    cache: Path,
+    say: Say,
+    *,
+    folds: Folds,
+    seed: int = 0,
+    small_teacher: bool = False,
 ) -> list[dict[str, VariantSource]]:
     """Return the device's files of each fold that `answers_of` asked, by name; arguments as there.
 
     Its trainings are taken from the cache, so this takes seconds a fold.
     """
-    kept = cache / "networks"
+    kept = cache / (f"networks-{seed}" if seed else "networks")
     if not kept.exists():
-        half = cache / "networks.partial"
-        chosen = _chosen(recipe, folders, cache, say, seed=0, small_teacher=small_teacher)
+        half = kept.with_suffix(".partial")
+        chosen = _chosen(recipe, folders, cache, say, seed=seed, small_teacher=small_teacher)
         for fold in trained_folds(*chosen, say, folds=folds):
             folder = half / f"{fold.number:03}"
             folder.mkdir(parents=True, exist_ok=True)

@@ -249,8 +249,18 @@ def _difference(values: Floats) -> str:
     return "{:+.4f} ({:+.4f} to {:+.4f})".format(*paired(values))
 
 
-def measure(name: str, data: Path | None, wheels: dict[str, Path], cache: Path, *, small_teacher: bool) -> Asked:
+def measure(
+    name: str, data: Path | None, wheels: dict[str, Path], cache: Path, *, seed: int = 0, small_teacher: bool = False
+) -> Asked:
     """Ask the networks of each fold about windows and copies.
+
+    Args:
+        name: of the set.
+        data: the shared data, if there.
+        wheels: of Python packages by name.
+        cache: folder for what was trained.
+        seed: added to the recipe's: another training of the same.
+        small_teacher: see `benchmarks.accuracy.answers.answers_of`.
 
     Raises:
         ConfigError: the data is not there, or is not what was answered.
@@ -258,8 +268,8 @@ def measure(name: str, data: Path | None, wheels: dict[str, Path], cache: Path, 
     one = SETS[name]
     recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
     folders = one.folders(data, wheels, cache)
-    given = answers_of(one.recipe, folders, cache, _say, folds=folds, small_teacher=small_teacher)
-    networks = networks_of(one.recipe, folders, cache, _say, folds=folds, small_teacher=small_teacher)
+    given = answers_of(one.recipe, folders, cache, _say, folds=folds, seed=seed, small_teacher=small_teacher)
+    networks = networks_of(one.recipe, folders, cache, _say, folds=folds, seed=seed, small_teacher=small_teacher)
     groups = {*given.windows.group.tolist()}
     whole, _ = read_all(recipe, folders)
     dataset = whole.only([group for group in whole.groups if group in groups])
@@ -307,10 +317,13 @@ def main() -> int:
         parser.add_argument(f"--{package}", type=Path, metavar="WHEEL", help=f"pip download --no-deps {needed}")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
     parser.add_argument("--small-teacher", action="store_true", help="the recipe's first teacher alone, to spare hours")
+    parser.add_argument("--seed", type=int, default=0, help="added to the recipe's: another training of the same")
     options = parser.parse_args()
     wheels = {name: getattr(options, name) for name in PACKAGES if getattr(options, name)}
     for name in options.sets:
-        asked = measure(name, options.data, wheels, options.cache / name, small_teacher=options.small_teacher)
+        asked = measure(
+            name, options.data, wheels, options.cache / name, seed=options.seed, small_teacher=options.small_teacher
+        )
         for report in reports(name, asked):
             print(report.text(), end="\n\n", flush=True)
     return 0

@@ -13,8 +13,11 @@
    folds. Windows that it is least sure of are asked about again, before they enter it.
 5. *In hindsight*: the way that names most windows right on the very groups that it is judged on. No honest choice is
    better than that.
+6. *Whichever* decides: one choice among all ways, as a build would make it. The families beside it explain, and with
+   dozens of intervals some lie above 0 by chance.
 
-Microseconds are of the networks alone; making a copy is not counted.
+Microseconds are of the networks alone; making a copy is not counted. Recordings that were cut by label favour earlier
+copies: none of theirs reaches back over a change of label.
 """
 
 from __future__ import annotations

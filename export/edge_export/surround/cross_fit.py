@@ -16,7 +16,7 @@ Source: cross-fitting and stacking: Wolpert 1992 (stacked generalisation); Chern
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,6 +59,23 @@ class OutOfFold:
     windows: Windows
     given: Mapping[str, Float32]
     fold: Int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """One fold, and the models that were trained without it.
+
+    Attributes:
+        number: from 0.
+        left_out: its recordings.
+        unseen: the windows cut from them.
+        models: trained on all other folds.
+    """
+
+    number: int
+    left_out: Dataset
+    unseen: Windows
+    models: Models
 
 
 def answers_unseen(
@@ -127,9 +144,22 @@ def cross_fit(
         folds: that groups are dealt into.
         files: names of the device's files that are asked; one that a fold does not have is left out.
     """
+    parts: list[tuple[Windows, dict[str, Float32], int]] = []
+    for fold in trained_folds(recipe, dataset, digest, first, steps, say, folds=folds):
+        models, unseen = fold.models, fold.unseen
+        sources = {source.name: source for source in models.candidates.sources()}
+        given = {name: answers(sources[name], unseen.x) for name in files if name in sources}
+        given[CLOUD] = answers(models.cloud_at(1.0), unseen.contexts)
+        parts.append((_numbered(unseen, fold.left_out, dataset), given, fold.number))
+    return _joined(parts)
+
+
+def trained_folds(
+    recipe: Recipe, dataset: Dataset, digest: str, first: Models, steps: StepCache, say: Say, *, folds: Folds
+) -> Iterator[Fold]:
+    """Train the chosen models without each fold in turn (rules 1 to 3); arguments as of `cross_fit`."""
     cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
     dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
-    parts: list[tuple[Windows, dict[str, Float32], int]] = []
     for number, held in enumerate(dealt):
         rest = dataset.only([group for group in dataset.groups if group not in {*held, *folds.apart}])
         left_out = dataset.only(held)
@@ -139,12 +169,12 @@ def cross_fit(
             train=seen, validation=unseen, test=unseen, digest=digest,
         )  # fmt: skip
         say(f"fold {number + 1} of {len(dealt)}: without {', '.join(held)}")
-        models = refit_models(recipe, splits, first, steps, say)
-        sources = {source.name: source for source in models.candidates.sources()}
-        given = {name: answers(sources[name], unseen.x) for name in files if name in sources}
-        given[CLOUD] = answers(models.cloud_at(1.0), unseen.contexts)
-        parts.append((_numbered(unseen, left_out, dataset), given, number))
-    return _joined(parts)
+        yield Fold(
+            number=number,
+            left_out=left_out,
+            unseen=unseen,
+            models=refit_models(recipe, splits, first, steps, say),
+        )
 
 
 def _cut(recipe: Recipe, recordings: Dataset) -> Windows:

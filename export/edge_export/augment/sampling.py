@@ -6,7 +6,8 @@ recordings.
 
 A stretch has a place at every sample, so a long stream has a hop's worth of places for each window that a device would
 cut from it. A stretch of one window alone, as people label them, has one place; it counts as a hop's worth all the
-same, or a reviewed window would weigh a fiftieth of a recorded one.
+same, or a reviewed window would weigh a fiftieth of a recorded one. Recordings may state the share of the draws that
+they take together (`edge_export.data.dataset.Recording.share`); it holds before classes are balanced.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class PlaceSampler:
         labels: list[Int64] = []
         bounds: list[Int64] = []
         weights: list[npt.NDArray[np.float64]] = []
+        shares: list[npt.NDArray[np.float64]] = []
         rows = 0
         for recording in dataset.recordings:
             for values, marks in on_grid(recording, dataset.rate_hz, contract):
@@ -104,14 +106,15 @@ class PlaceSampler:
                 places.append(rows + starts)
                 labels.append(_labels(marks, self._samples, rule))
                 bounds.append(np.tile((rows, rows + len(values) - 1), (len(starts), 1)))
-                weights.append(np.full(len(starts), recording.weight * max(1.0, contract.hop / len(starts))))
+                weights.append(np.full(len(starts), max(1.0, contract.hop / len(starts))))
+                shares.append(np.full(len(starts), recording.share))
                 rows += len(values)
         all_labels = np.concatenate(labels) if labels else np.zeros(0, np.int64)
         self._values = np.concatenate(pieces) if pieces else np.zeros((0, len(dataset.channels)), np.float32)
         self._starts = np.concatenate(places) if places else np.zeros(0, np.int64)
         self._bounds = np.concatenate(bounds) if bounds else np.zeros((0, 2), np.int64)
         self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
-        all_weights = np.concatenate(weights) if weights else np.zeros(0)
+        all_weights = _shared(np.concatenate(weights), np.concatenate(shares)) if weights else np.zeros(0)
         self._up_to = [np.cumsum(all_weights[of_class]) for of_class in self._of_class]
         counts = np.array([up_to[-1] if len(up_to) else 0.0 for up_to in self._up_to])
         for label, count in enumerate(counts):
@@ -211,6 +214,16 @@ class PlaceSampler:
             row[:by] = 0.0 if by > 0 else row[:by]
             if by < 0:
                 row[by:] = 0.0
+
+
+def _shared(weights: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scale the weights of places that state a share, so that they have it of the sum of all."""
+    stated = shares > 0
+    if not stated.any() or stated.all():
+        return weights
+    share = shares.max()
+    scale = share / (1 - share) * weights[~stated].sum() / weights[stated].sum()
+    return np.where(stated, weights * scale, weights)
 
 
 def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> list[tuple[Float32, Int64]]:

@@ -96,8 +96,8 @@ class PlaceSampler:
         places: list[Int64] = []
         labels: list[Int64] = []
         bounds: list[Int64] = []
-        weights: list[npt.NDArray[np.float64]] = []
-        shares: list[npt.NDArray[np.float64]] = []
+        counted: list[npt.NDArray[np.float64]] = []
+        stated: list[npt.NDArray[np.float64]] = []
         rows = 0
         for recording in dataset.recordings:
             for values, marks in on_grid(recording, dataset.rate_hz, contract):
@@ -106,15 +106,15 @@ class PlaceSampler:
                 places.append(rows + starts)
                 labels.append(_labels(marks, self._samples, rule))
                 bounds.append(np.tile((rows, rows + len(values) - 1), (len(starts), 1)))
-                weights.append(np.full(len(starts), max(1.0, contract.hop / len(starts))))
-                shares.append(np.full(len(starts), recording.share))
+                counted.append(np.full(len(starts), max(1.0, contract.hop / len(starts))))
+                stated.append(np.full(len(starts), recording.share))
                 rows += len(values)
         all_labels = np.concatenate(labels) if labels else np.zeros(0, np.int64)
         self._values = np.concatenate(pieces) if pieces else np.zeros((0, len(dataset.channels)), np.float32)
         self._starts = np.concatenate(places) if places else np.zeros(0, np.int64)
         self._bounds = np.concatenate(bounds) if bounds else np.zeros((0, 2), np.int64)
         self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
-        all_weights = _shared(np.concatenate(weights), np.concatenate(shares)) if weights else np.zeros(0)
+        all_weights = _shared(np.concatenate(counted), np.concatenate(stated)) if counted else np.zeros(0)
         self._up_to = [np.cumsum(all_weights[of_class]) for of_class in self._of_class]
         counts = np.array([up_to[-1] if len(up_to) else 0.0 for up_to in self._up_to])
         for label, count in enumerate(counts):

@@ -72,7 +72,7 @@ def split_people(dataset: Dataset, base: int, field: int, number: int) -> People
 def halves(dataset: Dataset, rng: np.random.Generator) -> tuple[Dataset, Dataset]:
     """Halve people in time: each of their recordings where it has one label, else the recordings of each.
 
-    Recordings of one label come in an order of their own for each person, since nobody trains by the alphabet.
+    Recordings of one label come in an order of their own for each person: people do not train by the alphabet.
     """
     first: list[Recording] = []
     second: list[Recording] = []

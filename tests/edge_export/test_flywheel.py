@@ -114,7 +114,7 @@ max_forwarded = 0.2
 
 
 def waves(seed: int, samples: int, *, gain: float) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and values of somebody who waves slowly, fast and not at all, for 6 s each."""
+    """Labels and values of a person who waves slowly, fast and not at all, for 6 s each."""
     random = np.random.default_rng(seed)
     y = np.arange(samples) // 300 % 3
     phase = np.cumsum(2 * np.pi * np.array([0.7, 3.0, 0.0])[y] / RATE_HZ)

@@ -13,6 +13,7 @@ they take together (`edge_export.data.dataset.Recording.share`); it holds before
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -116,12 +117,8 @@ class PlaceSampler:
         self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
         all_weights = _shared(np.concatenate(counted), np.concatenate(stated)) if counted else np.zeros(0)
         self._up_to = [np.cumsum(all_weights[of_class]) for of_class in self._of_class]
-        counts = np.array([up_to[-1] if len(up_to) else 0.0 for up_to in self._up_to])
-        for label, count in enumerate(counts):
-            if not count:
-                raise ConfigError(f"class {dataset.classes[label]!r} has no place where a window fits")
         power = {"classes": 0.0, "root": 0.5, "none": 1.0}[balance]
-        weights = counts**power
+        weights = _totals(self._up_to, dataset.classes) ** power
         self._share = weights / weights.sum()
 
     def draw(self, count: int) -> tuple[Float32, Int64]:
@@ -214,6 +211,14 @@ class PlaceSampler:
             row[:by] = 0.0 if by > 0 else row[:by]
             if by < 0:
                 row[by:] = 0.0
+
+
+def _totals(up_to: Sequence[npt.NDArray[np.float64]], classes: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the sum of each class's weights, the last of its sums so far; refuse a class without a place."""
+    for name, sums in zip(classes, up_to, strict=True):
+        if not len(sums):
+            raise ConfigError(f"class {name!r} has no place where a window fits")
+    return np.array([sums[-1] for sums in up_to])
 
 
 def _shared(weights: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

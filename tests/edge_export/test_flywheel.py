@@ -17,6 +17,8 @@ pytest.importorskip("torch", reason="the export toolchain's networks need torch 
 pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (edge-export[train])")
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (edge-export[train])")
 
+from edge_export.cli import main
+
 from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.manifest import Channel
 from tests.edge_runtime.observe.looking import get, post
@@ -32,8 +34,6 @@ from tests.integration.running import (
 )
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto
-
-pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 LABELS = ("slow", "fast", "flat")
 WINDOW, HOP, RATE_HZ = 40, 20, 50.0
@@ -158,6 +158,25 @@ def export(tmp_path: Path) -> bytes:
     return csv
 
 
+@pytest.mark.slow
+def test_a_single_test_recording_is_refused_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for person in range(4):
+        y, x = waves(person, 1800, gain=1.0)
+        np.savez(tmp_path / f"p{person}.npz", x=x, y=y)
+    second, window = RECIPE.index('[[data]]\ntype = "table"'), RECIPE.index("[window]")
+    recipe = RECIPE[:second] + RECIPE[window:]
+    recipe = recipe.replace('boundaries = "bounds"\n', "").replace(', "reviewed/*"', "").replace("home/", "")
+    (tmp_path / "recipe.toml").write_text(recipe)
+    assert (
+        main(["build", str(tmp_path / "recipe.toml"), "--data", f"home={tmp_path}", "-o", str(tmp_path / "out")]) == 2
+    )
+    said = capsys.readouterr()
+    assert "the test groups have a single recording" in said.err
+    assert "candidate" not in said.out + said.err, "nothing was trained"
+
+
+@needs_mosquitto
+@pytest.mark.slow
 def test_a_build_with_reviewed_windows_gives_a_bundle_that_answers_them(export: bytes, tmp_path: Path) -> None:
     home, reviewed = tmp_path / "home", tmp_path / "reviewed"
     home.mkdir()

@@ -112,17 +112,15 @@ def rows() -> dict[str, Row]:
     }  # fmt: skip
 
 
-def measure(recipe: Recipe, people: People, number: int, cache: Path, *, taught: bool) -> dict[str, Scores]:
-    """Train every row of one split, or read what was kept.
+def measure(recipe: Recipe, people: People, number: int, cache: Path, wanted: Mapping[str, Row]) -> dict[str, Scores]:
+    """Train rows of one split, or read what was kept.
 
     Returns:
         By row: accuracy of ``new`` and ``later`` people by name, and ``labels`` of the ``field``.
     """
     found = {}
     trial: Trial | None = None
-    for name, train in rows().items():
-        if name.startswith(TAUGHT) and not taught:
-            continue
+    for name, train in wanted.items():
         kept = cache / f"{number}-{re.sub('[^a-z0-9]+', '-', name)}.json"
         if not kept.exists():
             trial = trial or Trial(recipe, people, number)
@@ -183,7 +181,7 @@ def table(name: str, splits: Sequence[Mapping[str, Scores]]) -> Report:
             cells.append(f"{one.share:.0%} ({one.share_low:.0%} to {one.share_high:.0%})")
         report.rows.append((row, *cells))
     for whose in ("new", "later"):
-        for row in CHOICES:
+        for row in filter(splits[0].__contains__, CHOICES):
             report.goals.append(Goal(f"{whose}: share of the gain, {row}", gain_of(splits, row, whose).share, GOAL))
     return report
 
@@ -197,11 +195,19 @@ def main() -> int:
         parser.add_argument(f"--{package}", type=Path, metavar="WHEEL", help=f"pip download --no-deps {needed}")
     parser.add_argument("--splits", type=int, default=6, help="of people, each trained once; default 6")
     parser.add_argument("--taught", action="store_true", help="the rows by a teacher, too: as long again")
+    parser.add_argument("--people", type=int, nargs=2, metavar=("BASE", "FIELD"), help="how many; all others are new")
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="these, base alone and all labels; default: all")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
     options = parser.parse_args()
     wheels = {name: getattr(options, name) for name in PACKAGES if getattr(options, name)}
+    wanted = {
+        name: row
+        for name, row in rows().items()
+        if (options.taught or not name.startswith(TAUGHT)) and name in {BASE, ALL, *(options.rows or rows())}
+    }
     for name in options.sets:
-        one, cache = SETS[name], options.cache / name / "flywheel"
+        base, field = options.people or PEOPLE[name]
+        one, cache = SETS[name], options.cache / name / f"flywheel-{base}-{field}"
         cache.mkdir(parents=True, exist_ok=True)
         recipe = load(one.recipe)
         try:
@@ -211,8 +217,8 @@ def main() -> int:
             continue
         splits = []
         for number in range(options.splits):
-            people = split_people(dataset, *PEOPLE[name], number)
-            splits.append(measure(recipe, people, number, cache, taught=options.taught))
+            people = split_people(dataset, base, field, number)
+            splits.append(measure(recipe, people, number, cache, wanted))
             print(f"{name}: split {number + 1} of {options.splits}", file=sys.stderr, flush=True)
         print(table(name, splits).text(), flush=True)
     return 0

@@ -7,6 +7,9 @@ Windows on which two models differ are a sample: each is drawn by its id, a numb
 lowest numbers stay, up to `MOST_DIFFERING` without a label, and are shown in that order. So whenever one looks, it is a
 random sample of all that have differed, however long ago, over restarts too (a bottom-k sketch: Cohen and Kaplan 2007).
 The sample is of one pair of models at a time: once others differ, windows of the earlier pair without a label go.
+
+All others wait for a label by turns: of each key and each answer of the device one, as drawn, then the next. The oldest
+first would be the same few movements: those of the first minutes (docs/accuracy.md, few labels).
 """
 
 from __future__ import annotations
@@ -53,11 +56,18 @@ SELECT cases.id, key, start, kept, why, document, samples, device, cloud, label,
 FROM cases JOIN contract ON contract.id = contract WHERE cases.id = ?
 """
 _SUMMARIES: Final = """
-SELECT id, key, start, why, label FROM cases
+SELECT id, key, start, why, label FROM (
+    SELECT id, key, start, why, label, rival, draw, place, row_number() OVER (
+        PARTITION BY key, json_extract(CAST(device AS TEXT), '$.label') ORDER BY label = '', draw, place
+    ) AS turn FROM cases
+)
 WHERE (?1 = 'all' OR (label = '') = (?1 = 'open')) AND (?2 = '' OR key = ?2)
-ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC, CASE ?1 WHEN 'open' THEN draw END, place LIMIT ?3
+ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC,
+    CASE WHEN ?1 != 'open' THEN NULL WHEN rival IS NULL THEN turn ELSE draw END, place
+LIMIT ?3
 """
-"""Those that two models differ on come first among the open ones, as drawn: an update waits for their labels."""
+"""Those that two models differ on come first among the open ones, as drawn: an update waits for their labels. Cases
+with a label are turns that are over, so what has few labels comes next."""
 _DRAWN_LATEST: Final = """
 DELETE FROM cases WHERE place IN
     (SELECT place FROM cases WHERE why = 'differ' AND label = '' ORDER BY draw LIMIT -1 OFFSET ?)
@@ -66,7 +76,7 @@ _ONLY_OTHERS_DIFFER: Final = """
 DELETE FROM cases WHERE why = 'differ' AND rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
 """
 _NO_RIVAL: Final = """
-UPDATE cases SET rival = NULL, draw = NULL
+UPDATE cases SET rival = NULL
 WHERE rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
 """
 
@@ -192,10 +202,10 @@ class CaseStore:
             "INSERT INTO cases (id, key, start, kept, why, contract, samples, device, rival, draw) "
             "VALUES (?, ?, ?, ?, ?, (SELECT id FROM contract WHERE document = ?), ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET "
-            "rival = coalesce(excluded.rival, rival), draw = coalesce(excluded.draw, draw)",
+            "rival = coalesce(excluded.rival, rival), draw = excluded.draw",
             (
                 case.id, case.key, case.start, case.kept, case.why, document, samples, orjson.dumps(case.device),
-                case.rival and orjson.dumps(case.rival), case.rival and drawn(case.id),
+                case.rival and orjson.dumps(case.rival), drawn(case.id),
             ),
         )  # fmt: skip
 
@@ -254,7 +264,7 @@ class CaseStore:
         return _case(found[0])
 
     def summaries(self, state: State, limit: int, key: str = "") -> list[dict[str, Any]]:
-        """Return id, key, start, reason and label of the oldest cases.
+        """Return id, key, start, reason and label of cases: open ones by turns, others the oldest first.
 
         Raises:
             StoreError: the disk fails.

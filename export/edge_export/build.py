@@ -35,7 +35,7 @@ from edge_export.evaluation.sensors import Cost, cost_of, triads_of
 from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
-from edge_export.package.evaluation_file import write_evaluation
+from edge_export.package.evaluation_file import check_recordings, write_evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.recipe.recipe import Recipe
@@ -94,6 +94,7 @@ def build(
     steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
     splits = read_splits(recipe, folders, say)
+    check_recordings(splits.recordings.test)
     if recipe.surround is not None:
         require_groups(len(splits.unseen(recipe).groups))
     models = make_models(recipe, splits, steps, say, teacher)

@@ -161,10 +161,13 @@ def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]
         classes=recipe.classes,
         # Two data sets may both call a person "1".
         recordings=tuple(
-            replace(recording, name=f"{part.name}/{recording.name}", group=f"{part.name}/{recording.group}")
-            if many
-            else recording
-            for part in parts
+            replace(
+                recording,
+                name=f"{part.name}/{recording.name}" if many else recording.name,
+                group=f"{part.name}/{recording.group}" if many else recording.group,
+                share=reader.share,
+            )
+            for reader, part in zip(recipe.data, parts, strict=True)
             for recording in part.recordings
         ),
     )

@@ -135,3 +135,18 @@ def test_the_best_that_is_known_is_a_share_with_a_source(stated: str, why: str) 
     assert known.best_known.accuracy == 0.93
     with pytest.raises(ConfigError, match=why):
         recipe(f"{RECIPE}\n[report]\nbest_known = {stated}\n")
+
+
+def test_the_share_of_a_data_set_is_that_of_its_recordings(tmp_path: Path) -> None:
+    both = RECIPE.replace("[window]", SECOND.replace('"work"', '"work"\nshare = 0.2') + "\n[window]")
+    folders = {name: record(tmp_path / name) for name in ("home", "work")}
+    data, _ = read_all(recipe(both), folders)
+    assert {one.name.split("/")[0]: one.share for one in data.recordings} == {"home": 0.0, "work": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("share", "why"), [("1.0", "share must be 0 or more, and below 1"), ("0.2", "beside others without")]
+)
+def test_a_share_needs_others_to_share_with(share: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        recipe(RECIPE.replace('key = "home"', f'key = "home"\nshare = {share}'))

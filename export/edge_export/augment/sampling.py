@@ -3,11 +3,17 @@
 Recordings pass through `edge_runtime.windowing.window` first, so a window drawn for training has the resampling, the
 gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the
 recordings.
+
+A stretch has a place at every sample, so a long stream has a hop's worth of places for each window that a device would
+cut from it. A stretch of one window alone, as people label them, has one place; it counts as a hop's worth all the
+same, or a reviewed window would weigh a fiftieth of a recorded one. Recordings may state the share of the draws that
+they take together (`edge_export.data.dataset.Recording.share`); it holds before classes are balanced.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -91,6 +97,8 @@ class PlaceSampler:
         places: list[Int64] = []
         labels: list[Int64] = []
         bounds: list[Int64] = []
+        counted: list[npt.NDArray[np.float64]] = []
+        stated: list[npt.NDArray[np.float64]] = []
         rows = 0
         for recording in dataset.recordings:
             for values, marks in on_grid(recording, dataset.rate_hz, contract):
@@ -99,18 +107,18 @@ class PlaceSampler:
                 places.append(rows + starts)
                 labels.append(_labels(marks, self._samples, rule))
                 bounds.append(np.tile((rows, rows + len(values) - 1), (len(starts), 1)))
+                counted.append(np.full(len(starts), max(1.0, contract.hop / len(starts))))
+                stated.append(np.full(len(starts), recording.share))
                 rows += len(values)
         all_labels = np.concatenate(labels) if labels else np.zeros(0, np.int64)
         self._values = np.concatenate(pieces) if pieces else np.zeros((0, len(dataset.channels)), np.float32)
         self._starts = np.concatenate(places) if places else np.zeros(0, np.int64)
         self._bounds = np.concatenate(bounds) if bounds else np.zeros((0, 2), np.int64)
         self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
-        counts = np.array([len(of_class) for of_class in self._of_class], np.float64)
-        for label, count in enumerate(counts):
-            if not count:
-                raise ConfigError(f"class {dataset.classes[label]!r} has no place where a window fits")
+        all_weights = _shared(np.concatenate(counted), np.concatenate(stated)) if counted else np.zeros(0)
+        self._up_to = [np.cumsum(all_weights[of_class]) for of_class in self._of_class]
         power = {"classes": 0.0, "root": 0.5, "none": 1.0}[balance]
-        weights = counts**power
+        weights = _totals(self._up_to, dataset.classes) ** power
         self._share = weights / weights.sum()
 
     def draw(self, count: int) -> tuple[Float32, Int64]:
@@ -126,9 +134,7 @@ class PlaceSampler:
         variation, random = self._variation, self._random
         y = random.choice(len(self._share), count, p=self._share).astype(np.int64)
         chance = random.random(count)
-        chosen = np.array(
-            [self._of_class[label][int(at * len(self._of_class[label]))] for label, at in zip(y, chance, strict=True)]
-        )
+        chosen = np.array([self._place(label, at) for label, at in zip(y.tolist(), chance.tolist(), strict=True)])
         speed = np.exp(random.uniform(-variation.speed, variation.speed, count)) if variation.speed else np.ones(count)
         x = self._in_grains(chosen, speed) if variation.tempo else self._gather(chosen, speed)
         if variation.rates:
@@ -150,6 +156,11 @@ class PlaceSampler:
         if variation.shift:
             self._shift(x)
         return np.ascontiguousarray(x.transpose(0, 2, 1), np.float32), y
+
+    def _place(self, label: int, at: float) -> int:
+        """Return the place of a class at a share of the sum of its weights."""
+        up_to = self._up_to[label]
+        return int(self._of_class[label][np.searchsorted(up_to, at * up_to[-1], side="right")])
 
     def _gather(self, chosen: Int64, speed: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Windows with their history, stretched in time about the window's middle."""
@@ -200,6 +211,24 @@ class PlaceSampler:
             row[:by] = 0.0 if by > 0 else row[:by]
             if by < 0:
                 row[by:] = 0.0
+
+
+def _totals(up_to: Sequence[npt.NDArray[np.float64]], classes: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the sum of each class's weights, the last of its sums so far; refuse a class without a place."""
+    for name, sums in zip(classes, up_to, strict=True):
+        if not len(sums):
+            raise ConfigError(f"class {name!r} has no place where a window fits")
+    return np.array([sums[-1] for sums in up_to])
+
+
+def _shared(weights: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scale the weights of places that state a share, so that they have it of the sum of all."""
+    stated = shares > 0
+    if not stated.any() or stated.all():
+        return weights
+    share = shares.max()
+    scale = share / (1 - share) * weights[~stated].sum() / weights[stated].sum()
+    return np.where(stated, weights * scale, weights)
 
 
 def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> list[tuple[Float32, Int64]]:

@@ -43,6 +43,7 @@ class Recording:
             then, and `t` has the stamps of `marks`.
         marks: (n_samples,) label of each sample, `UNLABELLED` where it is unknown; None where `label` holds for all.
         left_out: rows of its file that were left out, since a cell was empty.
+        share: of the windows that training draws, for all recordings that state one together; 0: as many as there are.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Recording:
     marks: Int64 | None = None
     left_out: int = 0
     tables: tuple[Table, ...] = ()
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,21 +26,29 @@ def key_of(index: int) -> str:
     return f"{Path(RECORDINGS).stem}-{index}"
 
 
+def check_recordings(test: Dataset) -> None:
+    """Refuse a single recording, whose key in the file would be another; before hours of training, not after them.
+
+    Args:
+        test: recordings of the test groups.
+
+    Raises:
+        ConfigError: there are fewer than two.
+    """
+    if len(test.recordings) < 2:
+        raise ConfigError("the test groups have a single recording; cut it in two, so that they can be told apart")
+
+
 def write_evaluation(folder: Path, test: Dataset, windows: Windows, contract: InputContract) -> None:
     """Write the recordings of the test groups and the label of each of their windows.
 
     Args:
         folder: to write into.
-        test: recordings of the test groups; two or more, or the file's keys would be others.
+        test: recordings of the test groups, as `check_recordings` takes them.
         windows: cut from them by `edge_export.data.labels.label_windows`.
         contract: what a window is. Sensors with stamps of their own are written as rows of its grid, which give the
             same windows; a row that lacks a channel is left out.
-
-    Raises:
-        ConfigError: there are fewer than two recordings.
     """
-    if len(test.recordings) < 2:
-        raise ConfigError("the test groups have a single recording; cut it in two, so that they can be told apart")
     rows = [_rows(recording, test.rate_hz, contract) for recording in test.recordings]
     values = [part for _, part in rows]
     write_npz(

@@ -422,6 +422,8 @@ class Recipe:
         keys = [reader.key for reader in self.data]
         if len(set(keys)) != len(keys):
             raise ValueError("each [[data]] needs a key of its own")
+        if sum(reader.share > 0 for reader in self.data) > 1 or all(reader.share for reader in self.data):
+            raise ValueError("share is for one [[data]] beside others without; put its files into one folder")
         for day in filter(None, (self.created, self.expires)):
             parse_date(day)
         for target in self.targets:

@@ -108,6 +108,26 @@ def test_a_shift_moves_silence_in() -> None:
     assert 0 < zeros.max() <= 16
 
 
+def test_a_window_alone_is_drawn_as_often_as_one_of_a_stream() -> None:
+    """Mutation: by its places, of which it has one, and a stream sixteen for each window."""
+    stream = ramps().recordings[0]  # 289 places, of some 18 windows
+    alone = replace(stream, values=stream.values[:32] + np.float32(5000))
+    other = ramps().recordings[1]
+    data = replace(ramps(), recordings=(stream, alone, other))
+    x, y = PlaceSampler(data, contract(), seed=1).draw(6000)
+    drawn = (x[:, 0, 0] > 4000)[y == 0].mean()
+    assert drawn == pytest.approx(16 / (289 + 16), rel=0.25)
+
+
+def test_a_stated_share_is_drawn_whatever_the_number_of_windows() -> None:
+    stream, other = ramps().recordings
+    alone = replace(stream, values=stream.values[:32] + np.float32(5000), share=0.4)
+    data = replace(ramps(), recordings=(stream, alone, other))
+    x, y = PlaceSampler(data, contract(), seed=1, balance="none").draw(3000)
+    assert (x[:, 0, 0] > 4000).mean() == pytest.approx(0.4, abs=0.03)
+    assert 0 < (y == 1).mean() < 0.6
+
+
 def test_a_class_without_a_place_is_named() -> None:
     with pytest.raises(ConfigError, match="class 'high' has no place where a window fits"):
         PlaceSampler(ramps(np.zeros(320, np.int64)), contract())

@@ -52,7 +52,30 @@ def test_a_rival_is_noted_beside_a_case_whichever_of_the_two_comes_first(store: 
     assert store.rivals("f" * 64) == [(drawn("a@1"), rival, ""), (drawn("a@2"), rival, "walk")]
     assert store.rivals("e" * 64) == []
     store.write([case(0)], [], 0.0)
-    assert [one["id"] for one in store.summaries("open", 9)] == ["a@1", "a@3", "a@0"], "a proof waits for the first"
+    waiting = [one["id"] for one in store.summaries("open", 9)]
+    assert waiting == ["a@1", *sorted(["a@0", "a@3"], key=drawn)], "a proof waits for the first"
+
+
+def test_open_cases_take_turns_by_key_and_answer(store: CaseStore) -> None:
+    """Mutation: the oldest first, which is one key and one answer for as long as a person has patience."""
+    said = {at: "sit" if at in (3, 7) else "walk" for at in range(10)}
+    cases = [replace(case(at), device={"label": label}) for at, label in said.items()]
+    others = [replace(case(at), id=f"b@{at}", key="b", device={"label": "walk"}) for at in range(20, 25)]
+    store.write([*cases, *others], [], 0.0)
+
+    def turns() -> list[tuple[str, str]]:
+        found = [store.one(one["id"]) for one in store.summaries("open", 100)]
+        return [(one.key, str(one.device["label"])) for one in found]
+
+    first = turns()
+    assert len(first) == 15
+    three = {("a", "walk"), ("a", "sit"), ("b", "walk")}
+    assert set(first[:3]) == set(first[3:6]) == three
+    assert set(first[6:8]) == {("a", "walk"), ("b", "walk")}, "no more of the rarest is left"
+    for one in [one["id"] for one in store.summaries("open", 3)]:
+        store.label(one, "walk")
+    assert turns() == first[3:], "what has a label had its turn"
+    assert [one["id"] for one in store.summaries("all", 3)] == ["a@0", "a@1", "a@2"], "others are in order"
 
 
 def test_windows_on_which_two_models_differ_are_a_random_sample_of_all_of_them(tmp_path: Path) -> None:
@@ -78,9 +101,10 @@ def test_windows_of_an_earlier_pair_of_models_do_not_stand_in_line_before_those_
     second, third = replace(first, bundle="e" * 64), replace(first, against="watch/2")
     store.write([case(1), case(2), *(replace(case(at), why="differ", rival=first) for at in range(1, 9))], [], 0.0)
     store.label("a@3", "walk")
+    hard = sorted(["a@1", "a@2"], key=drawn)
     for rival, at in ((second, 20), (third, 30)):
         store.write([replace(case(at), why="differ", rival=rival)], [], 0.0)
-        assert [one["id"] for one in store.summaries("open", 9)] == [f"a@{at}", "a@1", "a@2"], "hard ones stay"
+        assert [one["id"] for one in store.summaries("open", 9)] == [f"a@{at}", *hard], "hard ones stay"
     assert store.rivals("f" * 64) == [(drawn("a@3"), first, "walk"), (drawn("a@30"), third, "")], "and so do labels"
     assert store.rivals("e" * 64) == []
 

@@ -64,6 +64,8 @@ class NpzReader:
         label_names: class of each number in `label`, where numbers are not indices into the recipe's classes.
         events: instead of `label`: annotated moments; later ones overrule earlier ones at the same sample.
         reach_s: seconds around a moment that its label holds for; 0: halfway to the next one.
+        share: of the windows that training draws, this part is of this data, before classes are balanced; 0: by its
+            windows, where a recording of one window counts as a window.
     """
 
     type: Literal["npz"] = "npz"
@@ -84,8 +86,10 @@ class NpzReader:
     label_names: tuple[str, ...] = ()
     events: tuple[Events, ...] = ()
     reach_s: float = 0.0
+    share: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_share(self.share)
         if bool(self.label) == bool(self.events):
             raise ValueError("needs label or events, one of them")
         if self.boundaries and self.run:
@@ -114,6 +118,7 @@ class TableReader:
         scale: as in `NpzReader`.
         partial: a row with empty cells holds samples of the other channels: sensors that send on their own. Each
             channel is then joined by its own rule, as on a device. Needs `time`.
+        share: as in `NpzReader`.
     """
 
     type: Literal["table"] = "table"
@@ -130,8 +135,10 @@ class TableReader:
     label_names: dict[str, str] = field(default_factory=dict)
     scale: tuple[float, ...] = ()
     partial: bool = False
+    share: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_share(self.share)
         if self.partial and not self.time:
             raise ValueError("partial needs time: without stamps, a row with an empty cell has no place")
         if bool(self.label) == bool(self.label_column):
@@ -153,6 +160,7 @@ class WavReader:
         group: as in `NpzReader`.
         label: regular expression over the file's path that finds the class; the default is the file's folder.
         label_names: class by what `label` finds, where they differ; what it does not list is left out.
+        share: as in `NpzReader`.
     """
 
     type: Literal["wav"] = "wav"
@@ -162,8 +170,10 @@ class WavReader:
     group: str
     label: str = r"([^/]+)/[^/]+$"
     label_names: dict[str, str] = field(default_factory=dict)
+    share: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_share(self.share)
         _check_pattern(self.group)
         _check_pattern(self.label)
 
@@ -174,14 +184,24 @@ class SeglearnReader:
 
     Attributes:
         key: names the package's wheel, or a folder with its data, on the command line.
+        share: as in `NpzReader`.
     """
 
     type: Literal["seglearn"] = "seglearn"
     key: str
     origin: Origin
+    share: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_share(self.share)
 
 
 Reader = NpzReader | TableReader | WavReader | SeglearnReader
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share < 1:
+        raise ValueError("share must be 0 or more, and below 1")
 
 
 def _check_pattern(pattern: str) -> None:

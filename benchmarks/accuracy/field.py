@@ -175,7 +175,6 @@ class Trial:
     def by_teacher(self, dataset: Dataset, rest: tuple[Recording, ...] = ()) -> Classifier:
         """Train the teacher on labels, and the device's network by its answers to the same and to the rest (rule 3)."""
         recipe, samples = self.recipe, self._contract.window
-        assert recipe.teacher.training is not None, "the recipes of these sets train one"
         teacher = self._network(dataset, teacher=True)
         fit_labels(teacher, self.sampler(dataset, self.seed), self._training(recipe.teacher.training))
         asked = Calibrated([teacher])
@@ -196,7 +195,8 @@ class Trial:
         return network
 
     @staticmethod
-    def _training(stated: Training) -> Training:
+    def _training(stated: Training | None) -> Training:
+        assert stated is not None, "the recipes of these sets train by gradient"
         return replace(stated, steps=STEPS)
 
     @property

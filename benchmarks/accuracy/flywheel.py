@@ -59,6 +59,13 @@ CHOICES: dict[str, Choice] = {
 BASE, ALL = "base alone", "all labels"
 BEFORE = "at random, one place each"
 TAUGHT = "by a teacher: "
+PAIRS = (
+    ("kept cases, drawn by answer", "kept cases, oldest first"),
+    ("at random", "at random, as a window of base"),
+    ("at random; the sure rest", "at random"),
+    (TAUGHT + "at random; the rest", TAUGHT + "at random"),
+)
+"""Rows that the docs compare, split by split."""
 
 
 Row = Callable[[Trial], tuple[Classifier, int]]
@@ -186,6 +193,22 @@ def table(name: str, splits: Sequence[Mapping[str, Scores]]) -> Report:
     return report
 
 
+def compared(splits: Sequence[Mapping[str, Scores]]) -> list[str]:
+    """Compare the pairs of rows that are there, split by split: a line each, with 95 % intervals over splits."""
+    lines = []
+    for row, other in PAIRS:
+        if row in splits[0] and other in splits[0]:
+            found = []
+            for whose in ("new", "later"):
+                of, before = (
+                    np.array([np.mean(list(split[name][whose].values())) for split in splits]) for name in (row, other)
+                )
+                mean, low, high = paired(of - before)
+                found.append(f"{whose} {mean:+.3f} ({low:+.3f} to {high:+.3f})")
+            lines.append(f"{row}, over {other}: {', '.join(found)}")
+    return lines
+
+
 def main() -> int:
     """Print a table for each set."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.flywheel", description=__doc__)
@@ -220,7 +243,7 @@ def main() -> int:
             people = split_people(dataset, base, field, number)
             splits.append(measure(recipe, people, number, cache, wanted))
             print(f"{name}: split {number + 1} of {options.splits}", file=sys.stderr, flush=True)
-        print(table(name, splits).text(), flush=True)
+        print(table(name, splits).text(), *compared(splits), sep="\n", flush=True)
     return 0
 
 

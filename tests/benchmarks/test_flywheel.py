@@ -11,7 +11,7 @@ pytest.importorskip("sklearn", reason="the calibration needs scikit-learn (edge-
 from edge_export.data.dataset import UNLABELLED, Dataset, Recording
 
 from benchmarks.accuracy.field import as_cases, halves, split_people
-from benchmarks.accuracy.flywheel import ALL, BASE, CHOICES, gain_of
+from benchmarks.accuracy.flywheel import ALL, BASE, CHOICES, PAIRS, compared, gain_of
 from benchmarks.accuracy.label_choice import Seen, by_turns, kept, least_margin, whole_stretches
 from edge_runtime.manifest import Channel
 from tests.edge_export.recordings import cut_windows
@@ -119,3 +119,14 @@ def test_a_share_of_the_gain_is_that_of_means_with_an_interval() -> None:
     assert (found.share_low, found.share_high) == pytest.approx((0.5, 0.5))
     assert found.mean == pytest.approx(0.15)
     assert found.low < 0.15 < found.high
+
+
+def test_rows_are_compared_split_by_split() -> None:
+    row, other = PAIRS[0]
+
+    def split(base: float) -> dict[str, dict[str, dict[str, float]]]:
+        judged = {name: {"p": base + more} for name, more in ((row, 0.1), (other, 0.0))}
+        return {name: {"new": scores, "later": scores} for name, scores in judged.items()}
+
+    (line,) = compared([split(0.3), split(0.5), split(0.8)])
+    assert line == f"{row}, over {other}: new +0.100 (+0.100 to +0.100), later +0.100 (+0.100 to +0.100)"

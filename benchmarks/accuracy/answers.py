@@ -20,7 +20,7 @@ FILES = ("onnx-fp32", "onnx-int8-u8s8")
 
 
 def answers_of(
-    recipe: Path,
+    recipe: Path | Recipe,
     folders: Mapping[str, Path],
     cache: Path,
     say: Say,
@@ -33,7 +33,7 @@ def answers_of(
     Nothing is pruned: channels would be chosen again in every fold.
 
     Args:
-        recipe: the file.
+        recipe: it, or its file.
         folders: where the data lies.
         cache: folder for models and answers.
         say: takes progress.
@@ -44,7 +44,7 @@ def answers_of(
     if file.exists():
         return read_answers(file)
     cache.mkdir(parents=True, exist_ok=True)
-    stated = load(recipe)
+    stated = load(recipe) if isinstance(recipe, Path) else recipe
     wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)

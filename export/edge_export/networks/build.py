@@ -8,13 +8,16 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.features.modules import build_front_end
 from edge_export.networks import students, teachers
 from edge_export.networks.blocks import Classifier, stretched
+from edge_export.networks.embedding import EmbeddingBody
 from edge_export.networks.rocket import BIASES, TAPS, RocketBody
-from edge_export.recipe.feature_spec import FeatureShape, FrontEnd
+from edge_export.recipe.feature_spec import FeatureShape, FrontEnd, Raw
 from edge_export.recipe.network_spec import (
+    Embedding,
     Family,
     Gru,
     InceptionTime,
     Mlp,
+    Pool,
     ResNet1d,
     ResNet2d,
     Rocket,
@@ -30,7 +33,7 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
 
     Args:
         family: which and how large.
-        front_end: what its body sees.
+        front_end: what its body sees; an embedding sees windows as they are.
         channels: of the window.
         samples: of the window.
         classes: number of labels.
@@ -41,7 +44,8 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     Raises:
         ConfigError: the window is too short for the front end or for the body's convolutions; says for which.
     """
-    front, shape = build_front_end(front_end, channels=channels, samples=samples)
+    seen = Raw() if isinstance(family, Embedding) else front_end
+    front, shape = build_front_end(seen, channels=channels, samples=samples)
     body, width = _body(family, shape)
     try:
         with torch.no_grad():
@@ -57,14 +61,24 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     return Classifier(
         front=front,
         body=body,
-        pool="mean" if isinstance(family, Mlp | Rocket) else family.pool,
+        pool=_pool(family),
         width=width,
         sizes=sizes,
         classes=classes,
-        dropout=0.0 if isinstance(family, Rocket) else family.dropout,
+        dropout=0.0 if isinstance(family, Rocket | Embedding) else family.dropout,
         stride=stride * shape.hop,
         memory=memory and (memory - 1) * shape.hop + 1,
     )
+
+
+def _pool(family: Family) -> Pool:
+    match family:
+        case Mlp() | Rocket():
+            return "mean"
+        case Embedding():
+            return "mean_max"
+        case _:
+            return family.pool
 
 
 def _too_short(family: Family, shape: FeatureShape) -> str:
@@ -97,6 +111,9 @@ def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
                 raise ConfigError(f"rocket needs windows of {TAPS} frames or more, and is given {shape.frames}")
             rocket = RocketBody(shape.rows, shape.frames, round(BIASES * family.width))
             return rocket, rocket.width
+        case Embedding():
+            embedding = EmbeddingBody(family.file, shape.rows, shape.frames)
+            return embedding, embedding.width
 
 
 def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
@@ -122,7 +139,7 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
         case Gru():
             return family.reduction, 0
-        case Mlp() | Rocket():
+        case Mlp() | Rocket() | Embedding():
             return shape.frames, shape.frames
         case ResNet1d() | InceptionTime():
             return family.reduction, 0

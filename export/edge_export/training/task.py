@@ -12,6 +12,7 @@ from edge_export.augment.corruptions import CorruptedSampler, Corruption
 from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
+from edge_export.data.labels import label_windows
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
@@ -63,6 +64,11 @@ class Task:
         )
         applied = corruption(recipe)
         return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
+
+    def recorded(self) -> Windows:
+        """Cut the training windows as they were recorded."""
+        window = self.recipe.window
+        return label_windows(self.train, self.contract, rule=window.label, purity=window.purity)
 
     def history(self, training: Training, windows: Float32, *, epoch: int) -> History:
         """Start the history of a training.

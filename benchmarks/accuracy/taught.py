@@ -47,7 +47,8 @@ def main() -> int:
     file.write_bytes(model.SerializeToString(deterministic=True))
     taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
     today = answers_of(recipe, folders, own, _say, folds=folds, seed=given.seed)
-    print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |\n|---|---|---|---|---|---|")
+    print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |")
+    print("|---|---|---|---|---|---|")
     for name in (CLOUD, *FILES):
         before, after = over_groups(today, name), over_groups(taught, name)
         mean, low, high = paired(after - before)

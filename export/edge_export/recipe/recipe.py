@@ -458,5 +458,5 @@ def load(path: Path) -> Recipe:
 
 
 def parse(text: str, path: Path) -> Recipe:
-    """As `load`, for a text that was read already; `path` names it in errors, and relative paths begin at its folder."""
+    """As `load`, for a text that was read already; `path` names it in errors, and its folder begins relative paths."""
     return parse_as(Recipe, text, path, base=path.parent, whole="recipe")

@@ -26,6 +26,7 @@ from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_tra
 from edge_export.training.loop import answer
 from edge_export.training.ridge import SHARPNESS
 from edge_export.training.teachers import require_alone
+from edge_runtime.errors import ConfigError
 
 STRENGTHS = tuple(float(each) for each in np.logspace(0, -4, 9))
 """Weights of half the squared coefficients beside the mean cross-entropy of a window, the strongest first."""
@@ -64,9 +65,18 @@ def fit_embedding(network: Classifier, x: Float32, y: Int64, recorded: Windows) 
 
 
 def _pooled(network: Classifier, x: Float32) -> torch.Tensor:
-    """(n, features) float64 that the last layer sees."""
-    found = [network.pooled(torch.from_numpy(answer(network.features, x[at : at + 512]))) for at in range(0, len(x), 512)]
-    return torch.cat(found).double()
+    """(n, features) float64 that the last layer sees.
+
+    Raises:
+        ConfigError: they are not finite.
+    """
+    found = [
+        network.pooled(torch.from_numpy(answer(network.features, x[at : at + 512]))) for at in range(0, len(x), 512)
+    ]
+    features = torch.cat(found).double()
+    if not features.isfinite().all():
+        raise ConfigError(f"embedding {network.body.name}: its features are not finite; check the unit of the windows")
+    return features
 
 
 def _deal(windows: Windows) -> Int64:
@@ -93,7 +103,7 @@ def _choose(x: torch.Tensor, y: torch.Tensor, fold: Int64, classes: int) -> tupl
 
 
 def _regress(x: torch.Tensor, y: torch.Tensor, classes: int, strengths: Sequence[float]) -> list[torch.Tensor]:
-    """Fit multinomial logistic regressions: (features + 1, classes) weights for each strength, the level in the last row.
+    """Fit multinomial logistic regressions: (features + 1, classes) weights for each strength, the level the last row.
 
     Each begins where the one before has ended; the level is regularised too, so that a class without a window in a
     fold gets no level without end.
@@ -101,7 +111,7 @@ def _regress(x: torch.Tensor, y: torch.Tensor, classes: int, strengths: Sequence
     weights = torch.zeros((x.shape[1] + 1, classes), dtype=torch.float64, requires_grad=True)
     found = []
     for strength in strengths:
-        descent = torch.optim.LBFGS([weights], max_iter=200, tolerance_grad=1e-7, line_search_fn="strong_wolfe")
+        descent = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=1e-7, line_search_fn="strong_wolfe")
 
         def loss(strength: float = strength, descent: torch.optim.LBFGS = descent) -> torch.Tensor:
             descent.zero_grad()

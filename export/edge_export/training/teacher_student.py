@@ -24,8 +24,8 @@ from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.network_spec import Embedding, Family, Rocket
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
-from edge_export.training.embedding import check_embedding, embedding_to_onnx, fit_embedding
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
+from edge_export.training.embedding import check_embedding, embedding_to_onnx, fit_embedding
 from edge_export.training.history import Curve, load_curve
 from edge_export.training.loop import fit_labels, start
 from edge_export.training.ridge import fit_rocket

@@ -291,11 +291,11 @@ class Embedding:
     Attributes:
         file: an ONNX model, from windows (n, n_channels, samples) to (n, features) or (n, frames, features); a relative
             path begins at the recipe's folder. Frames are pooled by mean and maximum.
-        windows: drawn to train on.
+        windows: drawn to train on, beside as many as were recorded.
     """
 
     file: Path
-    windows: int = 4000
+    windows: int = 2000
 
     def __post_init__(self) -> None:
         if not 100 <= self.windows <= 100_000:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 import torch  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-from edge_export.data.dataset import Float32, Int64, Windows, spread
+from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.networks.blocks import Classifier
 from edge_export.networks.embedding import EmbeddingBody
 from edge_export.onnx_graph.edge import Edge
@@ -31,32 +31,32 @@ from edge_runtime.errors import ConfigError
 STRENGTHS = tuple(float(each) for each in np.logspace(0, -4, 9))
 """Weights of half the squared coefficients beside the mean cross-entropy of a window, the strongest first."""
 FOLDS = 5
+ALONE = (1e-2, 1.0)
+"""Strength and factor where there is a single recording: in the middle, and as they are."""
 
 
-def fit_embedding(network: Classifier, x: Float32, y: Int64, recorded: Windows) -> Classifier:
+def fit_embedding(network: Classifier, *known: Windows) -> Classifier:
     """Train the last layer of a network whose body is an embedding, in place.
 
     1. Features are scaled to mean 0 and deviation 1.
-    2. The strength is the one whose regressions on the recorded windows explain the groups left out best.
+    2. The strength is the one whose regressions explain the windows of groups left out best.
     3. The factor of the logits, fitted to the same answers, makes them as sure as they are right.
 
     Args:
         network: its body is an `EmbeddingBody`.
-        x: (n, channels, samples) windows, as they are drawn for training.
-        y: (n,) class indices.
-        recorded: windows of the same groups as they were recorded, which say whose they are; as many as there are drawn
-            are used.
+        known: windows to train on, as recorded and as drawn; they count recordings alike.
+
+    Raises:
+        ConfigError: its features are not finite.
     """
     network.eval()
-    known = _pooled(network, x)
-    mean, deviation = known.mean(dim=0), known.std(dim=0, correction=0)
+    x = torch.cat([_pooled(network, windows.contexts) for windows in known])
+    y = torch.from_numpy(np.concatenate([windows.y for windows in known]))
+    mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
     deviation[deviation == 0] = 1
-    classes = network.head.out_features
-    used = spread(len(recorded), len(x))
-    left_out = (_pooled(network, recorded.contexts[used]) - mean) / deviation  # rule 1
-    labels, fold = torch.from_numpy(recorded.y[used]), _deal(recorded)[used]
-    strength, sharpness = _choose(left_out, labels, fold, classes)
-    weights = _regress((known - mean) / deviation, torch.from_numpy(y), classes, [strength])[-1]
+    x = (x - mean) / deviation  # rule 1
+    strength, sharpness = _choose(x, y, _deal(known), network.head.out_features)
+    weights = _regress(x, y, network.head.out_features, [strength])[-1]
     slopes, level = weights[:-1] / deviation[:, None], weights[-1]
     with torch.no_grad():
         network.head.weight.copy_((sharpness * slopes).T)
@@ -79,19 +79,23 @@ def _pooled(network: Classifier, x: Float32) -> torch.Tensor:
     return features
 
 
-def _deal(windows: Windows) -> Int64:
-    """(n,) fold of each window: whole groups; of a single group whole recordings; of a single one pieces in time."""
-    for owner in (windows.group, windows.recording):
+def _deal(known: Sequence[Windows]) -> Int64:
+    """(n,) fold of each window: whole groups, or recordings of a single group; one fold of a single recording."""
+    dealt: Int64 = np.zeros(sum(map(len, known)), np.int64)
+    for name in ("group", "recording"):
+        owner = np.concatenate([getattr(windows, name) for windows in known])
         _, of, counts = np.unique(owner, return_inverse=True, return_counts=True)
         if len(counts) > 1:
-            rank = np.argsort(np.argsort(-counts, kind="stable"))
-            dealt: Int64 = rank[of] % FOLDS
-            return dealt
-    return np.arange(len(windows)) * FOLDS // max(1, len(windows))
+            # From the largest on in turns, so that folds are about as large.
+            dealt = np.argsort(np.argsort(-counts, kind="stable"))[of] % FOLDS
+            break
+    return dealt
 
 
 def _choose(x: torch.Tensor, y: torch.Tensor, fold: Int64, classes: int) -> tuple[float, float]:
     """Strength, and the factor of the logits, with the least cross-entropy of windows left out (rules 2 and 3)."""
+    if not fold.any():  # a single recording: nothing can be left out
+        return ALONE
     logits = torch.zeros((len(STRENGTHS), len(y), classes), dtype=torch.float64)
     for number in np.unique(fold):
         left = torch.from_numpy(fold == number)

@@ -308,7 +308,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: Family, seed: int, step
         if isinstance(family, Rocket):
             trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
         elif isinstance(family, Embedding):
-            trained = fit_embedding(network(), *sampler.draw(family.windows), task.recorded())
+            trained = fit_embedding(network(), *task.known(family.windows, seed))
         else:
             assert recipe.teacher.training is not None, "the recipe was checked"
             history = task.history(recipe.teacher.training, task.validation.contexts, epoch=task.windows)

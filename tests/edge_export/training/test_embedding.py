@@ -21,6 +21,7 @@ from edge_export.recipe.feature_spec import Raw  # noqa: E402
 from edge_export.recipe.network_spec import Embedding  # noqa: E402
 from edge_export.step_cache import digest  # noqa: E402
 from edge_export.training.embedding import (  # noqa: E402
+    ALONE,
     FOLDS,
     STRENGTHS,
     _choose,
@@ -76,7 +77,7 @@ def test_features_tell_rhythms_apart_and_the_onnx_file_answers_the_same(tmp_path
     network = built(embedding(tmp_path / "e.onnx", frames=frames))
     assert network.head.in_features == (48 if frames else 24)
     known, unseen = rhythms(200), rhythms(60, seed=1)
-    fit_embedding(network, known.contexts, known.y, known)
+    fit_embedding(network, known)
     expected = answer(Calibrated([network], 1.5), unseen.contexts)
     assert (expected.argmax(axis=1) == unseen.y).mean() > 0.85
     file = canonicalise(as_conv2d(embedding_to_onnx(network, 1.5))).SerializeToString()
@@ -93,7 +94,7 @@ def test_answers_are_as_sure_as_they_are_right(tmp_path: Path) -> None:
     known, unseen = rhythms(200), rhythms(200, seed=1)
     # Labels that are wrong now and then: being sure would be punished.
     y = np.where(np.random.default_rng(2).random(200) < 0.3, (known.y + 1) % 3, known.y)
-    fit_embedding(network, known.contexts, y, replace(known, y=y))
+    fit_embedding(network, replace(known, y=y))
     surest = answer(Calibrated([network]), unseen.contexts).max(axis=1)
     assert 0.5 < surest.mean() < 0.85
 
@@ -104,19 +105,25 @@ def test_features_that_are_people_s_own_are_trusted_less_with_people_left_out() 
     y = group % 2  # everybody has one label, so that what tells people apart tells labels apart
     x = torch.from_numpy(np.eye(10)[group] * 3 + random.normal(0, 0.3, (200, 10)))
     windows = replace(rhythms(200), group=group.astype(str))
-    by_people, _ = _choose(x, torch.from_numpy(y), _deal(windows), 2)
+    by_people, _ = _choose(x, torch.from_numpy(y), _deal([windows]), 2)
     by_windows, _ = _choose(x, torch.from_numpy(y), np.arange(200) % FOLDS, 2)
     assert by_people > by_windows
 
 
-def test_one_group_is_dealt_by_recordings_and_one_recording_in_time() -> None:
+def test_one_group_is_dealt_by_recordings_and_one_recording_not_at_all() -> None:
     windows = rhythms(50)
-    assert len(set(zip(windows.group.tolist(), _deal(windows).tolist(), strict=True))) == FOLDS
+    assert len(set(zip(windows.group.tolist(), _deal([windows]).tolist(), strict=True))) == FOLDS
     one = replace(windows, group=np.full(50, "p"))
-    assert len(set(zip(one.recording.tolist(), _deal(one).tolist(), strict=True))) == FOLDS
+    assert len(set(zip(one.recording.tolist(), _deal([one]).tolist(), strict=True))) == FOLDS
     alone = replace(one, recording=np.zeros(50, np.int64))
-    assert _deal(alone).tolist() == sorted(_deal(alone).tolist())
-    assert set(_deal(alone).tolist()) == set(range(FOLDS))
+    assert set(_deal([alone]).tolist()) == {0}
+    assert _choose(torch.ones(50, 2), torch.from_numpy(alone.y), _deal([alone]), 3) == ALONE
+
+
+def test_a_group_is_in_one_fold_whether_recorded_or_drawn() -> None:
+    recorded, drawn = rhythms(40), rhythms(90, seed=1)
+    group = np.concatenate([recorded.group, drawn.group])
+    assert len(set(zip(group.tolist(), _deal([recorded, drawn]).tolist(), strict=True))) == FOLDS
 
 
 def test_weights_are_those_of_scikit_learn() -> None:
@@ -191,4 +198,4 @@ def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "e.onnx", [helper.make_node("Log", ["x"], ["y"])], {"x": ["n", CHANNELS, SAMPLES]}, ["y"])
     known = rhythms(20)
     with pytest.raises(ConfigError, match="not finite; check the unit"):
-        fit_embedding(built(file), known.contexts, known.y, known)
+        fit_embedding(built(file), known)

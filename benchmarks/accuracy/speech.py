@@ -154,7 +154,7 @@ def _floor_by_window(graph: ir.Graph) -> None:
 def _cut(graph: ir.Graph, rows: str, frames: int) -> int:
     """Scale the spectrogram's rows, and cut them into pieces (rule 3); returns their number."""
     spectrogram = next(value for node in graph for value in node.outputs if value.name == rows)
-    first = spectrogram.uses()[0].node
+    (first,) = (use.node for use in spectrogram.uses())
     edge = Edge(graph, "cut", first)
     starts = np.arange(0, max(1, frames - PIECE + 1), PIECE_HOP)
     places = np.maximum(starts[:, None] + np.arange(PIECE) - max(0, PIECE - frames), 0)

@@ -424,6 +424,7 @@ def test_an_embedding_beside_the_recipe_is_a_teacher_in_every_fold(
     begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
     teacher = """[teacher]
 members = 3
+within = 0.5
 candidates = [
     { type = "embedding", file = "waves.onnx", windows = 300 },
     { type = "rocket", width = 0.05, windows = 200 },
@@ -443,7 +444,7 @@ candidates = [
     assert "2 of candidate" not in said, "its ensembles would answer alike"
     report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
     assert report["teacher"]["families"] == ["Embedding"]
-    assert report["test"]["judged"]["teacher"]["accuracy"] > 0.9
+    assert report["test"]["judged"]["teacher"]["accuracy"] > 0.7
     assert "a given embedding" in (tmp_path / "out" / "report.html").read_text("utf-8")
     with open_bundle(tmp_path / "out" / "waves-teacher.edge") as bundle:
         model = onnx.load_model_from_string(bundle.read_variant(bundle.manifest.variants[0].name))

@@ -304,4 +304,5 @@ class Embedding:
 
 Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp
 TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket | Embedding
-Family: TypeAlias = Student | TeacherFamily
+SizedFamily: TypeAlias = Student | ResNet1d | InceptionTime | ResNet2d | Rocket
+Family: TypeAlias = SizedFamily | Embedding

@@ -102,7 +102,7 @@ def _choose(x: torch.Tensor, y: torch.Tensor, fold: Int64, classes: int) -> tupl
         for place, weights in enumerate(_regress(x[~left], y[~left], classes, STRENGTHS)):
             logits[place, left] = x[left] @ weights[:-1] + weights[-1]
     losses = [[float(functional.cross_entropy(factor * each, y)) for factor in SHARPNESS] for each in logits]
-    place, factor = np.unravel_index(np.argmin(losses), (len(STRENGTHS), len(SHARPNESS)))
+    place, factor = divmod(int(np.argmin(losses)), len(SHARPNESS))
     return STRENGTHS[place], SHARPNESS[factor]
 
 

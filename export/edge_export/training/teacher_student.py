@@ -22,6 +22,7 @@ from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.network_spec import Embedding, Family, Rocket
+from edge_export.recipe.recipe import TeacherRecipe
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
@@ -165,16 +166,15 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
         say(f"  teacher candidate {place + 1} ({_named(family)}): {reached:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
     ensembles: list[Sequence[nn.Module]] = [[network] for network in networks]
-    if recipe.teacher.members > 1 and not isinstance(families[chosen], Embedding):
-        wanted = [(families[chosen], recipe.seed + number) for number in range(recipe.teacher.members)]
-        ensemble = _train_members(task, front, wanted, steps, say)
-        found += ensemble
-        members = [each.network for each in ensemble]
-        for number in range(2, len(members) + 1):
-            choices.append(wanted[:number])
-            ensembles.append(members[:number])
-            tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
-            say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
+    wanted = _ensemble(recipe.teacher, families[chosen], recipe.seed)
+    ensemble = _train_members(task, front, wanted, steps, say)
+    found += ensemble
+    members = [each.network for each in ensemble]
+    for number in range(2, len(members) + 1):
+        choices.append(wanted[:number])
+        ensembles.append(members[:number])
+        tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
+        say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
     taken = smallest_within(tried, recipe.teacher.within)
     made = _trained_teacher(
         task, ensembles[taken], step=f"teacher {taken}", chosen=tuple(choices[taken]), tried=tuple(tried)
@@ -182,6 +182,13 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     # The first member of an ensemble is the candidate that it was chosen by.
     curves = {curve.name: curve for each in found for curve in each.curve}
     return replace(made, curves=tuple(curves.values()))
+
+
+def _ensemble(recipe: TeacherRecipe, family: Family, seed: int) -> list[tuple[Family, int]]:
+    """List the members of the largest ensemble of a family; none where a single network is all there is to try."""
+    if recipe.members == 1 or isinstance(family, Embedding):
+        return []
+    return [(family, seed + number) for number in range(recipe.members)]
 
 
 def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache, say: Say) -> Teacher:

@@ -1,4 +1,4 @@
-"""What the device's network learns from an embedding of speech, beside the recipe's own teacher, on speakers left out.
+"""An embedding of speech as the teacher, beside the recipe's own, on speakers left out.
 
     python -m benchmarks.accuracy.taught SET --data ../shared
 

@@ -57,10 +57,10 @@ class Task:
         return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
 
     def known(self, count: int, seed: int) -> tuple[Windows, Windows]:
-        """Return training windows that say whose they are: at most so many as recorded, and so many drawn.
+        """Return training windows with their groups: at most `count` as they were recorded, and `count` drawn.
 
         Args:
-            count: how many.
+            count: windows of each kind.
             seed: of what is drawn, as `sampler` draws it.
         """
         window = self.recipe.window

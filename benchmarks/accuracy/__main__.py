@@ -25,7 +25,7 @@ from benchmarks.accuracy.cost import Cost, network_costs, peer_cost
 from benchmarks.accuracy.peers import Peer, Rocket, SpeechEmbedding, fit_without, fold_by_fold
 from benchmarks.accuracy.scoring import FEW
 from benchmarks.accuracy.sets import PACKAGES, SETS, Set
-from benchmarks.accuracy.table import DEVICE, TEACHER, Line, lines, only, ways
+from benchmarks.accuracy.table import DEVICE, TEACHER, Line, lines, ways
 from edge_runtime.errors import ConfigError
 
 Answered = dict[str, Int64]
@@ -77,7 +77,7 @@ def _measure(one: Set, options: Options) -> str:
         ours, asked = ways(recipe, given, FILES[-1], judged=judged, stream=not one.no_stream)
         kept = np.isin(given.fold, judged)
         table = lines(
-            only(given.windows, kept),
+            given.windows.at(kept),
             recipe.window.hop,
             {name: each[kept] for name, each in (answered | ours).items()},
             {name: each[kept] for name, each in asked.items()},

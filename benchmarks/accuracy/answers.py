@@ -23,7 +23,7 @@ FILES = tuple(_PRECISIONS)
 
 
 def answers_of(
-    recipe: Path,
+    recipe: Path | Recipe,
     folders: Mapping[str, Path],
     cache: Path,
     say: Say,
@@ -37,7 +37,7 @@ def answers_of(
     Nothing is pruned: channels would be chosen again in every fold.
 
     Args:
-        recipe: the file.
+        recipe: it, or its file.
         folders: where the data lies.
         cache: folder for models and answers.
         say: takes progress.
@@ -55,7 +55,7 @@ def answers_of(
 
 
 def networks_of(
-    recipe: Path,
+    recipe: Path | Recipe,
     folders: Mapping[str, Path],
     cache: Path,
     say: Say,
@@ -101,10 +101,10 @@ class _Chosen(NamedTuple):
 
 
 def _chosen(
-    recipe: Path, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int, small_teacher: bool
+    recipe: Path | Recipe, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int, small_teacher: bool
 ) -> _Chosen:
     cache.mkdir(parents=True, exist_ok=True)
-    stated = load(recipe)
+    stated = load(recipe) if isinstance(recipe, Path) else recipe
     if small_teacher:
         first = dataclasses.replace(stated.teacher, candidates=stated.teacher.candidates[:1], members=1)
         stated = dataclasses.replace(stated, teacher=first)

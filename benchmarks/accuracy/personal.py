@@ -28,7 +28,6 @@ from edge_export.surround.over_time import filtered, fit_over_time, streams_of
 from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.accuracy.scoring import paired
 from benchmarks.accuracy.sets import SETS
-from benchmarks.accuracy.table import only
 from benchmarks.report import Cell, Report
 
 LABELS = (10, 20, 40)
@@ -87,11 +86,11 @@ def gains(given: OutOfFold, hop: int) -> Iterator[Gain]:
     for number in np.unique(given.fold):
         rest = given.fold != number
         calibrated = at_temperature(device, fit_temperature(device[rest], windows.y[rest]))
-        seen = streams_of(only(windows, rest), hop)
+        seen = streams_of(windows.at(rest), hop)
         spec = fit_over_time(seen, calibrated[rest][seen.order])
         for person in np.unique(windows.group[~rest]):
             own = windows.group == person
-            streams = streams_of(only(windows, own), hop)
+            streams = streams_of(windows.at(own), hop)
             y, answers, theirs = streams.y, calibrated[own][streams.order], cloud[own][streams.order]
             before = (answers.argmax(axis=1) == y, filtered(spec, streams, answers).argmax(axis=1) == y)
             for draw in range(DRAWS):

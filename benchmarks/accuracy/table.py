@@ -57,18 +57,6 @@ class Line:
     asked: float
 
 
-def only(windows: Windows, kept: npt.NDArray[np.bool_]) -> Windows:
-    """Return some windows."""
-    return Windows(
-        contexts=windows.contexts[kept],
-        samples=windows.samples,
-        y=windows.y[kept],
-        group=windows.group[kept],
-        recording=windows.recording[kept],
-        start=windows.start[kept],
-    )
-
-
 def ways(
     recipe: Recipe, given: OutOfFold, file: str, *, judged: Sequence[int], stream: bool
 ) -> tuple[dict[str, Int64], dict[str, npt.NDArray[np.bool_]]]:
@@ -94,7 +82,7 @@ def ways(
     for number in judged:
         left = fold == number
         seen = OutOfFold(
-            windows=only(windows, ~left), given={name: each[~left] for name, each in given.given.items()},
+            windows=windows.at(~left), given={name: each[~left] for name, each in given.given.items()},
             fold=fold[~left],
         )  # fmt: skip
         plain = fit_temperature(device[~left], windows.y[~left])
@@ -111,7 +99,7 @@ def ways(
             parts, recipe.gate, seen, own[~left], remote[~left],
             hop=recipe.window.hop, metric=recipe.metric,
         )  # fmt: skip
-        unseen = only(windows, left)
+        unseen = windows.at(left)
         order = np.flatnonzero(left)[streams_of(unseen, recipe.window.hop).order]
         before, _, _ = rows(
             None, today.spec, unseen, at_temperature(device[left], plain), remote[left], hop=recipe.window.hop

@@ -25,7 +25,10 @@ Say = Callable[[str], None]
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a value made of dataclasses, mappings, lists, texts and numbers, as hexadecimal."""
+    """SHA-256 of a value made of dataclasses, mappings, lists, texts and numbers, as hexadecimal.
+
+    A path stands for what lies there: the same file has the same digest wherever it is.
+    """
     plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     return hashlib.sha256(orjson.dumps(plain, option=orjson.OPT_SORT_KEYS, default=_plain)).hexdigest()
 
@@ -61,6 +64,8 @@ def code_digest(packages: Sequence[Path] = PACKAGES) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
+    if isinstance(value, Path):
+        return file_digest(value)
     raise TypeError(f"{type(value).__name__} has no digest")
 
 

@@ -471,3 +471,37 @@ def test_what_only_gradients_can_do_is_refused_for_a_forest(tmp_path: Path, part
     (tmp_path / "recipe.toml").write_text(recipe + "\n" + RECIPE[RECIPE.index("[gate]") :])
     with pytest.raises(ConfigError, match="is not trained by gradient"):
         load(tmp_path / "recipe.toml")
+
+
+@pytest.mark.slow
+def test_an_embedding_beside_the_recipe_is_a_teacher_in_every_fold(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
+    teacher = """[teacher]
+members = 3
+within = 0.5
+candidates = [
+    { type = "embedding", file = "waves.onnx", windows = 300 },
+    { type = "rocket", width = 0.05, windows = 200 },
+]
+"""
+    recipe = RECIPE[:begin] + teacher + RECIPE[end : RECIPE.index("[prune]")] + RECIPE[RECIPE.index("[gate]") :]
+    (tmp_path / "recipe.toml").write_text(recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nfolds = 2'))
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "cannot read" in capsys.readouterr().err
+    b = GraphBuilder(2, 60)
+    rectified = b.node("Relu", b.conv("window", 2, 16, 9, strides=[3]))
+    onnx.save(b.model(b.node("Transpose", rectified, perm=[0, 2, 1])), tmp_path / "waves.onnx")
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "teacher candidate 1 (Embedding waves.onnx)" in said
+    assert "2 of candidate" not in said, "its ensembles would answer alike"
+    report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
+    assert report["teacher"]["families"] == ["Embedding"]
+    assert report["test"]["judged"]["teacher"]["accuracy"] > 0.7
+    assert "a given embedding" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    with open_bundle(tmp_path / "out" / "waves-teacher.edge") as bundle:
+        model = onnx.load_model_from_string(bundle.read_variant(bundle.manifest.variants[0].name))
+    assert {"GlobalMaxPool", "Gemm", "Softmax"} <= {node.op_type for node in model.graph.node}

@@ -94,17 +94,19 @@ class PlaceSampler:
         self._variation = variation or Variation()
         self._random = np.random.default_rng(seed)
         pieces: list[Float32] = []
+        owners: list[Int64] = []
         places: list[Int64] = []
         labels: list[Int64] = []
         bounds: list[Int64] = []
         counted: list[npt.NDArray[np.float64]] = []
         stated: list[npt.NDArray[np.float64]] = []
         rows = 0
-        for recording in dataset.recordings:
+        for number, recording in enumerate(dataset.recordings):
             for values, marks in on_grid(recording, dataset.rate_hz, contract):
                 starts = np.arange(len(values) - self._samples + 1)
                 pieces.append(values)
                 places.append(rows + starts)
+                owners.append(np.full(len(starts), number))
                 labels.append(_labels(marks, self._samples, rule))
                 bounds.append(np.tile((rows, rows + len(values) - 1), (len(starts), 1)))
                 counted.append(np.full(len(starts), max(1.0, contract.hop / len(starts))))
@@ -113,6 +115,7 @@ class PlaceSampler:
         all_labels = np.concatenate(labels) if labels else np.zeros(0, np.int64)
         self._values = np.concatenate(pieces) if pieces else np.zeros((0, len(dataset.channels)), np.float32)
         self._starts = np.concatenate(places) if places else np.zeros(0, np.int64)
+        self._owners = np.concatenate(owners) if owners else np.zeros(0, np.int64)
         self._bounds = np.concatenate(bounds) if bounds else np.zeros((0, 2), np.int64)
         self._of_class = [np.flatnonzero(all_labels == label) for label in range(len(dataset.classes))]
         all_weights = _shared(np.concatenate(counted), np.concatenate(stated)) if counted else np.zeros(0)
@@ -131,6 +134,11 @@ class PlaceSampler:
             (count, n_channels, history) float32, the window being its end, and (count,) class indices. What lies
             before the start of a segment repeats its first sample, as on the device.
         """
+        x, y, _ = self.draw_known(count)
+        return x, y
+
+    def draw_known(self, count: int) -> tuple[Float32, Int64, Int64]:
+        """Draw the same, and say which recording of the data set each window is of, (count,)."""
         variation, random = self._variation, self._random
         y = random.choice(len(self._share), count, p=self._share).astype(np.int64)
         chance = random.random(count)
@@ -155,7 +163,7 @@ class PlaceSampler:
             x *= random.random((count, 1, x.shape[2])) >= variation.channel_dropout
         if variation.shift:
             self._shift(x)
-        return np.ascontiguousarray(x.transpose(0, 2, 1), np.float32), y
+        return np.ascontiguousarray(x.transpose(0, 2, 1), np.float32), y, self._owners[chosen]
 
     def _place(self, label: int, at: float) -> int:
         """Return the place of a class at a share of the sum of its weights."""

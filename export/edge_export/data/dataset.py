@@ -122,6 +122,17 @@ class Windows:
         """(n, n_channels, samples) float32: what the device sees."""
         return np.ascontiguousarray(self.contexts[:, :, -self.samples :])
 
+    def at(self, places: npt.NDArray[np.bool_] | Int64) -> Windows:
+        """Return some of the windows, by a mask or by their places."""
+        return replace(
+            self,
+            contexts=self.contexts[places],
+            y=self.y[places],
+            group=self.group[places],
+            recording=self.recording[places],
+            start=self.start[places],
+        )
+
 
 def spread(count: int, wanted: int) -> Int64:
     """Choose at most `wanted` of `count` places, evenly spread, the first and the last among them.

@@ -155,7 +155,7 @@ class Classifier(nn.Module):  # type: ignore[misc]
         self.front, self.body = front, body
         self.pool, self.sizes, self.stride, self.memory = pool, sizes, stride, memory
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(2 * width if pool == "mean_max" else width, classes)
+        self.head = nn.Linear(2 * width if pool == "mean_max" and sizes else width, classes)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, channels, samples) in physical units to what the pooling sees."""
@@ -163,13 +163,14 @@ class Classifier(nn.Module):  # type: ignore[misc]
 
     def classify(self, features: torch.Tensor) -> torch.Tensor:
         """Features to (batch, classes) logits."""
-        return self.head(self.dropout(self._pooled(features)))
+        return self.head(self.dropout(self.pooled(features)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, channels, samples) in physical units to (batch, classes) logits."""
         return self.classify(self.features(x))
 
-    def _pooled(self, x: torch.Tensor) -> torch.Tensor:
+    def pooled(self, x: torch.Tensor) -> torch.Tensor:
+        """Features to the (batch, width) vector that the dense layer sees."""
         if not self.sizes:
             return x
         if self.pool == "last":

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_export.features.modules import build_front_end
 from edge_export.networks import students, teachers
 from edge_export.networks.blocks import Classifier, stretched
+from edge_export.networks.embedding import EmbeddingBody
 from edge_export.networks.forest import ForestBody
 from edge_export.networks.rocket import BIASES, TAPS, RocketBody
-from edge_export.recipe.feature_spec import FeatureShape, FrontEnd
+from edge_export.recipe.feature_spec import FeatureShape, FrontEnd, Raw
 from edge_export.recipe.network_spec import (
+    Embedding,
     Family,
     Forest,
     Gru,
     InceptionTime,
     Mlp,
+    Pool,
     ResNet1d,
     ResNet2d,
     Rocket,
@@ -26,13 +32,25 @@ from edge_export.recipe.network_spec import (
 )
 from edge_runtime.errors import ConfigError
 
+_LEARNT: Final[Mapping[type[Family], Callable[[Any, FeatureShape], tuple[nn.Module, int]]]] = {
+    SeparableCnn1d: students.separable_1d,
+    SeparableCnn2d: students.separable_2d,
+    Tcn: students.tcn,
+    Gru: students.gru,
+    Mlp: students.mlp,
+    ResNet1d: teachers.resnet_1d,
+    InceptionTime: teachers.inception_time,
+    ResNet2d: teachers.resnet_2d,
+}
+"""Builders of the families that are trained by gradient."""
+
 
 def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples: int, classes: int) -> Classifier:
     """Build a network with random weights (from torch's generator: seed it with `edge_export.training.loop.start`).
 
     Args:
         family: which and how large.
-        front_end: what its body sees.
+        front_end: what its body sees; an embedding sees windows as they are.
         channels: of the window.
         samples: of the window.
         classes: number of labels.
@@ -43,7 +61,8 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     Raises:
         ConfigError: the window is too short for the front end or for the body's convolutions; says for which.
     """
-    front, shape = build_front_end(front_end, channels=channels, samples=samples)
+    seen = Raw() if isinstance(family, Embedding) else front_end
+    front, shape = build_front_end(seen, channels=channels, samples=samples)
     body, width = _body(family, shape)
     try:
         with torch.no_grad():
@@ -59,14 +78,24 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     return Classifier(
         front=front,
         body=body,
-        pool="mean" if isinstance(family, Mlp | Forest | Rocket) else family.pool,
+        pool=_pool(family),
         width=width,
         sizes=sizes,
         classes=classes,
-        dropout=0.0 if isinstance(family, Forest | Rocket) else family.dropout,
+        dropout=0.0 if isinstance(family, Forest | Rocket | Embedding) else family.dropout,
         stride=stride * shape.hop,
         memory=memory and (memory - 1) * shape.hop + 1,
     )
+
+
+def _pool(family: Family) -> Pool:
+    match family:
+        case Mlp() | Forest() | Rocket():
+            return "mean"
+        case Embedding():
+            return "mean_max"
+        case _:
+            return family.pool
 
 
 def _too_short(family: Family, shape: FeatureShape) -> str:
@@ -78,30 +107,19 @@ def _too_short(family: Family, shape: FeatureShape) -> str:
 
 def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
     match family:
-        case SeparableCnn1d():
-            return students.separable_1d(family, shape)
-        case SeparableCnn2d():
-            return students.separable_2d(family, shape)
-        case Tcn():
-            return students.tcn(family, shape)
-        case Gru():
-            return students.gru(family, shape)
-        case Mlp():
-            return students.mlp(family, shape)
         case Forest():
             forest = ForestBody(family.trees, family.depth)
             return forest, forest.width
-        case ResNet1d():
-            return teachers.resnet_1d(family, shape)
-        case InceptionTime():
-            return teachers.inception_time(family, shape)
-        case ResNet2d():
-            return teachers.resnet_2d(family, shape)
         case Rocket():
             if shape.frames < TAPS:
                 raise ConfigError(f"rocket needs windows of {TAPS} frames or more, and is given {shape.frames}")
             rocket = RocketBody(shape.rows, shape.frames, round(BIASES * family.width))
             return rocket, rocket.width
+        case Embedding():
+            embedding = EmbeddingBody(family.file, shape.rows, shape.frames)
+            return embedding, embedding.width
+        case _:
+            return _LEARNT[type(family)](family, shape)
 
 
 def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
@@ -127,7 +145,7 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
         case Gru():
             return family.reduction, 0
-        case Mlp() | Forest() | Rocket():
+        case Mlp() | Forest() | Rocket() | Embedding():
             return shape.frames, shape.frames
         case ResNet1d() | InceptionTime():
             return family.reduction, 0

@@ -15,7 +15,7 @@ from edge_export.networks.build import build_network
 from edge_export.networks.forest import ForestBody
 from edge_export.networks.rocket import RocketBody
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import Sized
+from edge_export.recipe.network_spec import SizedFamily
 from edge_runtime.errors import ConfigError
 
 _BASE = {
@@ -106,7 +106,7 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
 
 
 def sized_to(
-    family: Sized,
+    family: SizedFamily,
     front_end: FrontEnd,
     *,
     channels: int,
@@ -116,7 +116,7 @@ def sized_to(
     max_macs: int | None = None,
     max_parameters: int | None = None,
     widest: float = 16.0,
-) -> Sized:
+) -> SizedFamily:
     """Find the largest width of a family that keeps within every stated budget.
 
     Args:
@@ -138,8 +138,8 @@ def sized_to(
     build_front_end(front_end, channels=channels, samples=samples)  # its own complaints first
     step = ROUND_TO / _BASE[type(family).__name__]
 
-    def at(index: int) -> tuple[Sized, Size]:
-        sized: Sized = replace(family, width=index * step)
+    def at(index: int) -> tuple[SizedFamily, Size]:
+        sized: SizedFamily = replace(family, width=index * step)
         with torch.random.fork_rng(devices=[]):
             network = build_network(sized, front_end, channels=channels, samples=samples, classes=classes)
         return sized, count(network, channels=channels, samples=samples)
@@ -161,8 +161,8 @@ def sized_to(
 
 
 def _largest(
-    narrowest: Sized, at: Callable[[int], tuple[Sized, Size]], fits: Callable[[Size], bool], most: int
-) -> Sized:
+    narrowest: SizedFamily, at: Callable[[int], tuple[SizedFamily, Size]], fits: Callable[[Size], bool], most: int
+) -> SizedFamily:
     """By bisection: every size grows with the width."""
     best, low, high = narrowest, 1, most + 1
     while high - low > 1:

@@ -7,6 +7,7 @@ Teachers are made to be right. All are sized by a width multiplier and a depth.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from edge_runtime.errors import ConfigError
@@ -307,8 +308,30 @@ class Rocket:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """A teacher of features that a given network computes, and a logistic regression on them.
+
+    It sees windows in the units of the channels: the recipe's front end is not in front of it.
+
+    Attributes:
+        file: an ONNX model, from windows (n, n_channels, samples) to (n, features) or (n, frames, features); a relative
+            path begins at the recipe's folder. Frames are pooled by mean and maximum.
+        windows: drawn to train on, beside as many as were recorded.
+    """
+
+    file: Path
+    windows: int = 2000
+
+    def __post_init__(self) -> None:
+        if not 100 <= self.windows <= 100_000:
+            raise ConfigError(f"embedding: windows {self.windows}; need 100 to 100000")
+
+
 Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | Forest | Rocket
-TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket
-Sized: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | TeacherFamily
+TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket | Embedding
+SizedFamily: TypeAlias = (
+    SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | ResNet1d | InceptionTime | ResNet2d | Rocket
+)
 """Families with a width."""
 Family: TypeAlias = Student | TeacherFamily

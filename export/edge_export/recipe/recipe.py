@@ -16,7 +16,7 @@ from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
-from edge_export.recipe.network_spec import Forest, Rocket, Student, TeacherFamily
+from edge_export.recipe.network_spec import Embedding, Forest, Rocket, Student, TeacherFamily
 from edge_export.recipe.report_spec import ReportRecipe
 from edge_export.recipe.training_spec import Training
 from edge_runtime import schema
@@ -49,6 +49,7 @@ if not TYPE_CHECKING:
             "resnet-2d": "edge_export.recipe.network_spec:ResNet2d",
             "inception-time": "edge_export.recipe.network_spec:InceptionTime",
             "rocket": "edge_export.recipe.network_spec:Rocket",
+            "embedding": "edge_export.recipe.network_spec:Embedding",
         }
     )
     FrontEnd = schema.OneOf(
@@ -192,8 +193,9 @@ class TeacherRecipe:
 
     Attributes:
         candidates: networks to train, smallest first; the smallest within `within` of the best is taken.
-        members: networks of the largest ensemble that is tried of the best candidate; 1 tries none.
-        training: of each network; a rocket needs none.
+        members: networks of the largest ensemble that is tried of the best candidate; 1 tries none. An embedding
+            has none: its members would answer alike.
+        training: of each network; a rocket and an embedding need none.
         within: accuracy (or macro F1) on validation groups that a smaller network may lack.
         given: what a file that is given answers with, instead of `candidates`; it takes windows with their context,
             (batch, n_channels, samples) in the units of the channels.
@@ -208,7 +210,7 @@ class TeacherRecipe:
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.given):
             raise ValueError("name candidates to train, or say what a given model answers with; one of them")
-        if self.training is None and not all(isinstance(family, Rocket) for family in self.candidates):
+        if self.training is None and not all(isinstance(family, Rocket | Embedding) for family in self.candidates):
             raise ValueError("candidates need training")
         if self.members < 1:
             raise ValueError("members must be at least 1")
@@ -473,5 +475,5 @@ def load(path: Path) -> Recipe:
 
 
 def parse(text: str, path: Path) -> Recipe:
-    """As `load`, for a text that was read already; `path` names it in errors."""
-    return parse_as(Recipe, text, path, whole="recipe")
+    """As `load`, for a text that was read already; `path` names it in errors, and its folder begins relative paths."""
+    return parse_as(Recipe, text, path, base=path.parent, whole="recipe")

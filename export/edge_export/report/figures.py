@@ -14,6 +14,8 @@ TEACHER = "teacher"
 BASELINE = "random-forest"
 FOREST = "a random forest on simple features"
 REFERENCE = "onnx-fp32"
+_FIXED = {"Rocket": "MiniRocket", "Embedding": "a given embedding, and a logistic regression"}
+"""What the cloud's model is called where all its networks are of one family that is not trained by gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +235,8 @@ class BuildMetrics:
         scores, sizes = self.scores("test", "accuracy"), self.test.get("peers", {})
         cloud, time = self.table("teacher"), self.table("against_teacher").get(TEACHER, {}).get("p50_us")
         families = set(cloud.get("families", ()))
-        said = "the cloud's model (MiniRocket)" if families == {"Rocket"} else "the cloud's model"
+        kind = _FIXED.get(next(iter(families)), "") if len(families) == 1 else ""
+        said = f"the cloud's model ({kind})" if kind else "the cloud's model"
         known = (
             (BASELINE, FOREST, sizes.get(BASELINE, {}).get("bytes"), None),
             (TEACHER, said, cloud.get("bytes"), time),

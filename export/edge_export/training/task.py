@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_export.augment.corruptions import CorruptedSampler, Corruption
+from edge_export.augment.corruptions import CorruptedSampler, Corruption, corrupt
 from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
+from edge_export.data.labels import label_windows
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
@@ -52,8 +53,29 @@ class Task:
 
     def sampler(self, seed: int) -> Sampler:
         """Draws training windows with their history."""
+        places, applied = self._places(seed), corruption(self.recipe)
+        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
+
+    def known(self, count: int, seed: int) -> tuple[Windows, Windows]:
+        """Return training windows with their groups: at most `count` as they were recorded, and `count` drawn.
+
+        Args:
+            count: windows of each kind.
+            seed: of what is drawn, as `sampler` draws it.
+        """
+        window = self.recipe.window
+        cut = label_windows(self.train, self.contract, rule=window.label, purity=window.purity)
+        x, y, recording = self._places(seed).draw_known(count)
+        group = np.array([each.group for each in self.train.recordings])[recording]
+        drawn = Windows(
+            contexts=corrupt(x, corruption(self.recipe), np.random.default_rng(seed)), samples=self.contract.window,
+            y=y, group=group, recording=recording, start=np.full(count, -1),
+        )  # fmt: skip
+        return cut.at(spread(len(cut), count)), drawn
+
+    def _places(self, seed: int) -> PlaceSampler:
         recipe = self.recipe
-        places = PlaceSampler(
+        return PlaceSampler(
             self.train,
             self.contract,
             rule=recipe.window.label,
@@ -61,8 +83,6 @@ class Task:
             balance=recipe.balance,
             seed=seed,
         )
-        applied = corruption(recipe)
-        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
 
     def history(self, training: Training, windows: Float32, *, epoch: int) -> History:
         """Start the history of a training.

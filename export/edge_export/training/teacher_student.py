@@ -21,10 +21,12 @@ from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import Forest, Rocket, TeacherFamily
+from edge_export.recipe.network_spec import Embedding, Forest, Rocket, TeacherFamily
+from edge_export.recipe.recipe import TeacherRecipe
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
 from edge_export.training.distill import Distillation, Featured, Pool, distil, label_pool
+from edge_export.training.embedding import check_embedding, embedding_to_onnx, fit_embedding
 from edge_export.training.forest import fit_forest
 from edge_export.training.history import Curve, load_curve
 from edge_export.training.loop import fit_labels, start
@@ -123,8 +125,8 @@ class SoftLabels:
     def _hints(self) -> Featured | None:
         if not self.distillation.hints:
             return None
-        if any(isinstance(family, Rocket) for family, _ in self._teacher.chosen):
-            raise ConfigError("student.hints: a rocket shows no features over time; leave hints out")
+        if any(isinstance(family, Rocket | Embedding) for family, _ in self._teacher.chosen):
+            raise ConfigError("student.hints: a rocket or an embedding shows no features over time; leave hints out")
         if not self._teacher.members:
             raise ConfigError("student.hints: a given teacher shows no features; train one, or leave hints out")
         featured: Featured = self._teacher.members[0]
@@ -140,12 +142,13 @@ def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
         student: what the student sees.
 
     Raises:
-        ConfigError: one does not fit its window.
+        ConfigError: one does not fit its window, or an embedding is of no use.
     """
     recipe, contract = task.recipe, task.contract
     channels = len(contract.channels)
     for family in recipe.teacher.candidates:
-        build_network(family, front, channels=channels, samples=contract.history, classes=task.classes)
+        network = build_network(family, front, channels=channels, samples=contract.history, classes=task.classes)
+        check_embedding(network, task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
     build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
 
 
@@ -161,19 +164,18 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     networks = [each.network for each in found]
     tried = [score_of(network, task.validation.contexts, task) for network in networks]
     for place, (family, reached) in enumerate(zip(families, tried, strict=True)):
-        say(f"  teacher candidate {place + 1} ({type(family).__name__} width {family.width:g}): {reached:.4f}")
+        say(f"  teacher candidate {place + 1} ({_named(family)}): {reached:.4f}")
     chosen = smallest_within(tried, recipe.teacher.within)
     ensembles: list[Sequence[nn.Module]] = [[network] for network in networks]
-    if recipe.teacher.members > 1:
-        wanted = [(families[chosen], recipe.seed + number) for number in range(recipe.teacher.members)]
-        ensemble = _train_members(task, front, wanted, steps, say)
-        found += ensemble
-        members = [each.network for each in ensemble]
-        for number in range(2, len(members) + 1):
-            choices.append(wanted[:number])
-            ensembles.append(members[:number])
-            tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
-            say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
+    wanted = _ensemble(recipe.teacher, families[chosen], recipe.seed)
+    ensemble = _train_members(task, front, wanted, steps, say)
+    found += ensemble
+    members = [each.network for each in ensemble]
+    for number in range(2, len(members) + 1):
+        choices.append(wanted[:number])
+        ensembles.append(members[:number])
+        tried.append(score_of(Calibrated(members[:number]), task.validation.contexts, task))
+        say(f"  {number} of candidate {chosen + 1}: {tried[-1]:.4f}")
     taken = smallest_within(tried, recipe.teacher.within)
     made = _trained_teacher(
         task, ensembles[taken], step=f"teacher {taken}", chosen=tuple(choices[taken]), tried=tuple(tried)
@@ -181,6 +183,13 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
     # The first member of an ensemble is the candidate that it was chosen by.
     curves = {curve.name: curve for each in found for curve in each.curve}
     return replace(made, curves=tuple(curves.values()))
+
+
+def _ensemble(recipe: TeacherRecipe, family: TeacherFamily, seed: int) -> list[tuple[TeacherFamily, int]]:
+    """List the members of the largest ensemble of a family; none where a single network is all there is to try."""
+    if recipe.members == 1 or isinstance(family, Embedding):
+        return []
+    return [(family, seed + number) for number in range(recipe.members)]
 
 
 def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache, say: Say) -> Teacher:
@@ -201,9 +210,16 @@ def _trained_teacher(
     tried: tuple[float, ...],
 ) -> Teacher:
     channels, samples = len(task.contract.channels), task.contract.history
+
+    def at(temperature: float) -> onnx.ModelProto:
+        if any(isinstance(family, Embedding) for family, _ in chosen):
+            (network,) = members
+            return embedding_to_onnx(network, temperature)
+        return to_onnx(Calibrated(members, temperature), channels=channels, samples=samples)
+
     return Teacher(
         answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
-        at=lambda temperature: to_onnx(Calibrated(members, temperature), channels=channels, samples=samples),
+        at=at,
         step=step,
         members=tuple(members),
         chosen=chosen,
@@ -212,7 +228,7 @@ def _trained_teacher(
 
 
 NEIGHBOURS = 8
-"""Validation windows that a given teacher is asked about together and one by one."""
+"""Validation windows that a given teacher, or an embedding, is asked about together and one by one."""
 
 
 def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
@@ -244,6 +260,12 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
         at=lambda temperature: with_temperature(ended, temperature) if ends_in_softmax(ended) else ended,
         step=hashlib.sha256(content).hexdigest(),
     )
+
+
+def _named(family: TeacherFamily) -> str:
+    """Name a family and its size, or its file."""
+    size = family.file.name if isinstance(family, Embedding) else f"width {family.width:g}"
+    return f"{type(family).__name__} {size}"
 
 
 def smallest_within(scores: Sequence[float], within: float) -> int:
@@ -293,6 +315,8 @@ def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: in
         sampler = task.sampler(seed)
         if isinstance(family, Rocket):
             trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
+        elif isinstance(family, Embedding):
+            trained = fit_embedding(network(), *task.known(family.windows, seed))
         else:
             assert recipe.teacher.training is not None, "the recipe was checked"
             history = task.history(recipe.teacher.training, task.validation.contexts, epoch=task.windows)
@@ -302,7 +326,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: in
 
     folder = steps.run("teacher", _member_inputs(task, front, family, seed), make)
     start(seed)
-    curve = load_curve(folder, f"teacher, {type(family).__name__} width {family.width:g}, seed {seed}")
+    curve = load_curve(folder, f"teacher, {_named(family)}, seed {seed}")
     return _Member(load_weights(network(), folder / "weights.npz"), curve)
 
 

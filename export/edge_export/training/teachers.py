@@ -71,6 +71,21 @@ ALONE = 1e-3
 """Largest difference between an answer among others and alone, relative to the largest answer: rounding stays below."""
 
 
+def require_alone(together: npt.NDArray[Any], alone: npt.NDArray[Any], *, who: str) -> None:
+    """Refuse answers to some windows that differ from those to each of them alone.
+
+    Raises:
+        ConfigError: they differ by more than rounding; says by how much.
+    """
+    difference = float(np.abs(together - alone).max())
+    if not difference <= ALONE * max(1.0, float(np.abs(together).max())):
+        raise ConfigError(
+            f"{who}: its answers to {len(together)} windows together differ by {difference:.3g} from those to "
+            "each alone; a maximum, a mean or a clip over the batch makes a window depend on those beside it: "
+            "export it so that each window is computed by itself"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxTeacher:
     """Any ONNX file that maps (batch, channels, samples) to (batch, classes).
@@ -122,13 +137,7 @@ class OnnxTeacher:
         """
         contexts = np.ascontiguousarray(contexts, np.float32)
         together, alone = self._ask(contexts), replace(self, batch=1)._ask(contexts)  # noqa: SLF001 - ourselves
-        difference = float(np.abs(together - alone).max())
-        if not difference <= ALONE * max(1.0, float(np.abs(together).max())):
-            raise ConfigError(
-                f"teacher: its answers to {len(contexts)} windows together differ by {difference:.3g} from those to "
-                "each alone; a maximum, a mean or a clip over the batch makes a window depend on those beside it: "
-                "export it so that each window is computed by itself"
-            )
+        require_alone(together, alone, who="teacher")
 
     def _kept(self, contexts: Float32) -> Path | None:
         if self.cache is None:

@@ -11,7 +11,7 @@ from edge_export.card import spec
 from edge_export.cli import COMMANDS, main
 from edge_export.data.readers.spec import Sensor
 from edge_export.recipe.feature_spec import FilterBankSpec
-from edge_export.recipe.network_spec import Forest, Rocket
+from edge_export.recipe.network_spec import Embedding, Forest, Rocket
 from edge_export.recipe.recipe import parse
 
 from edge_runtime import schema
@@ -27,15 +27,17 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_recipe_and_the_card_of_the_guide_are_read(tmp_path: Path) -> None:
-    recipe, stages, forest, rocket, draft, card, channels, sensors = blocks("toml")
+    recipe, stages, forest, rocket, embedding, draft, card, channels, sensors = blocks("toml")
     assert toml.loads(draft)["name"] == "hey_jarvis"
     assert parse(recipe, Path("recipe.toml")).name == "waves"
     (stage,) = parse(recipe + stages, Path("recipe.toml")).student.front_end
     assert isinstance(stage, FilterBankSpec)
     own = re.sub(r"^\[student\]\n.*?(?=^\[)", lambda _: forest + "\n", recipe, flags=re.MULTILINE | re.DOTALL)
     assert parse(own, Path("recipe.toml")).student.network == Forest()
-    whole = re.sub(r"^\[teacher\]\n.*?(?=^\[student)", lambda _: rocket + "\n", recipe, flags=re.MULTILINE | re.DOTALL)
-    assert parse(whole, Path("recipe.toml")).teacher.candidates == (Rocket(),)
+    begin, end = recipe.index("[teacher]"), recipe.index("[student]")
+    for teacher, family in ((rocket, Rocket()), (embedding, Embedding(file=Path("out/speech.onnx")))):
+        whole = recipe[:begin] + teacher + recipe[end:]
+        assert parse(whole, Path("out/recipe.toml")).teacher.candidates == (family,)
     path = tmp_path / "card.toml"
     path.write_text(card)
     assert spec.load(path).output.labels == ("down", "go", "left")

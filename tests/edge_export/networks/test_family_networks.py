@@ -25,7 +25,7 @@ from edge_export.recipe.network_spec import (  # noqa: E402
     ResNet2d,
     SeparableCnn1d,
     SeparableCnn2d,
-    Sized,
+    SizedFamily,
     Tcn,
 )
 from edge_export.training.loop import answer, start  # noqa: E402
@@ -135,11 +135,11 @@ def test_the_front_end_s_tables_and_work_are_counted() -> None:
 
 
 @pytest.mark.parametrize("family", [SeparableCnn1d(), Tcn(depth=2), Gru(), ResNet1d(depth=2)])
-def test_a_family_is_sized_to_the_largest_width_within_a_budget(family: Sized) -> None:
+def test_a_family_is_sized_to_the_largest_width_within_a_budget(family: SizedFamily) -> None:
     budget = 60_000
     sized = sized_to(family, Raw(), channels=2, samples=240, classes=4, max_bytes=budget)
 
-    def size(of: Sized) -> int:
+    def size(of: SizedFamily) -> int:
         return count(build_network(of, Raw(), channels=2, samples=240, classes=4), channels=2, samples=240).int8_bytes
 
     step = {SeparableCnn1d: 16, Tcn: 24, Gru: 32, ResNet1d: 64}[type(family)]

@@ -1,0 +1,83 @@
+"""An embedding of speech as the teacher, beside the recipe's own, on speakers left out.
+
+    python -m benchmarks.accuracy.taught SET --data ../shared
+
+Both are trained by the same recipe, seeds and folds; the device's file has the same bytes. Answers are kept in
+``--cache``, those of the recipe's own teacher where `python -m benchmarks.accuracy` keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+from edge_export.recipe.network_spec import Embedding
+from edge_export.recipe.recipe import Recipe, TeacherRecipe, load
+from edge_export.surround.cross_fit import CLOUD, Folds, OutOfFold
+
+from benchmarks.accuracy import speech
+from benchmarks.accuracy.answers import FILES, answers_of
+from benchmarks.accuracy.scoring import Floats, paired
+from benchmarks.accuracy.sets import SETS
+
+NAMES = {CLOUD: "teacher", **{name: f"device, {name}" for name in FILES}}
+
+
+def main() -> int:
+    """Print a table: accuracy over groups, log loss, and the paired difference."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.taught", description=__doc__)
+    parser.add_argument("set", metavar="SET", choices=[name for name, one in SETS.items() if one.kind == "sound"])
+    parser.add_argument("--data", type=Path, required=True, help="the shared data and models")
+    parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
+    parser.add_argument("--seed", type=int, default=0, help="added to the recipe's: another training of the same")
+    given = parser.parse_args()
+    one = SETS[given.set]
+    recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
+    own, other = given.cache / one.name, given.cache / f"{one.name}-embedding"
+    folders = one.folders(given.data, {}, own)
+    other.mkdir(parents=True, exist_ok=True)
+    file = other / "speech.onnx"
+    window = recipe.window
+    model = speech.join(
+        given.data / "models" / "openwakeword-frontend", rate_hz=round(window.rate_hz), samples=window.samples
+    )
+    file.write_bytes(model.SerializeToString(deterministic=True))
+    taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
+    today = answers_of(recipe, folders, own, _say, folds=folds, seed=given.seed)
+    print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |")
+    print("|---|---|---|---|---|---|")
+    for name in (CLOUD, *FILES):
+        before, after = over_groups(today, name), over_groups(taught, name)
+        mean, low, high = paired(after - before)
+        cells = [f"{before.mean():.3f}", f"{log_loss(today, name):.3f}", f"{after.mean():.3f}"]
+        cells += [f"{log_loss(taught, name):.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"]
+        print(f"| {NAMES[name]} | {' | '.join(cells)} |")
+    return 0
+
+
+def by_embedding(recipe: Recipe, file: Path) -> Recipe:
+    """Put an embedding in the place of a recipe's teacher."""
+    return dataclasses.replace(recipe, teacher=TeacherRecipe(candidates=(Embedding(file=file),)))
+
+
+def over_groups(found: OutOfFold, name: str) -> Floats:
+    """(groups,) accuracy of each."""
+    right = found.given[name].argmax(axis=1) == found.windows.y
+    return np.array([right[found.windows.group == group].mean() for group in np.unique(found.windows.group)])
+
+
+def log_loss(found: OutOfFold, name: str) -> float:
+    """Mean of minus the logarithm of what the right class was given."""
+    answered = found.given[name][np.arange(len(found.windows)), found.windows.y]
+    return float(-np.log(np.maximum(answered, 1e-6)).mean())
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -38,13 +38,7 @@ def main() -> int:
     recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
     own, other = given.cache / one.name, given.cache / f"{one.name}-embedding"
     folders = one.folders(given.data, {}, own)
-    other.mkdir(parents=True, exist_ok=True)
-    file = other / "speech.onnx"
-    window = recipe.window
-    model = speech.join(
-        given.data / "models" / "openwakeword-frontend", rate_hz=round(window.rate_hz), samples=window.samples
-    )
-    file.write_bytes(model.SerializeToString(deterministic=True))
+    file = write_embedding(recipe, given.data, other)
     taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
     today = answers_of(recipe, folders, own, _say, folds=folds, seed=given.seed)
     print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |")
@@ -56,6 +50,16 @@ def main() -> int:
         cells += [f"{log_loss(taught, name):.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"]
         print(f"| {NAMES[name]} | {' | '.join(cells)} |")
     return 0
+
+
+def write_embedding(recipe: Recipe, shared: Path, folder: Path) -> Path:
+    """Write the embedding that takes a recipe's windows; return its file."""
+    files, window = shared / "models" / "openwakeword-frontend", recipe.window
+    model = speech.join(files, rate_hz=round(window.rate_hz), samples=window.samples)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "speech.onnx"
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    return path
 
 
 def by_embedding(recipe: Recipe, file: Path) -> Recipe:

@@ -57,7 +57,7 @@ def main() -> int:
         known = [_features(recipe, family, windows) for windows in task.known(family.windows, recipe.seed)]
         left = np.isin(whole.group, held)
         for way in WAYS:
-            network = fit_embedding(_head(known[0], len(recipe.classes)), *_changed(known, way))
+            network = fit_embedding(_head(known[0], len(recipe.classes)), *changed(known, way))
             answered[way][left] = answer(Calibrated([network]), whole.contexts[left])
     print("| head | accuracy | log loss |\n|---|---|---|")
     for way in WAYS:
@@ -89,7 +89,7 @@ def _head(windows: Windows, classes: int) -> Classifier:
     )  # fmt: skip
 
 
-def _changed(known: Sequence[Windows], way: str) -> list[Windows]:
+def changed(known: Sequence[Windows], way: str) -> list[Windows]:
     """Leave out what a way leaves out."""
     recorded, drawn = known
     if way == WAYS[1]:

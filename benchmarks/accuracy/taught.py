@@ -33,10 +33,12 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="the shared data and models")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
     parser.add_argument("--seed", type=int, default=0, help="added to the recipe's: another training of the same")
+    parser.add_argument("--times", type=int, default=1, help="as long trainings, on as many windows; default 1")
     given = parser.parse_args()
     one = SETS[given.set]
-    recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
-    own, other = given.cache / one.name, given.cache / f"{one.name}-embedding"
+    recipe, folds = longer(load(one.recipe), given.times), Folds(one.folds, one.apart)
+    name = one.name if given.times == 1 else f"{one.name}-{given.times}"
+    own, other = given.cache / name, given.cache / f"{name}-embedding"
     folders = one.folders(given.data, {}, own)
     file = write_embedding(recipe, given.data, other)
     taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
@@ -60,6 +62,18 @@ def write_embedding(recipe: Recipe, shared: Path, folder: Path) -> Path:
     path = folder / "speech.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     return path
+
+
+def longer(recipe: Recipe, times: int) -> Recipe:
+    """Lengthen the trainings of teacher and student, and let the teacher label more windows."""
+    teacher, student = recipe.teacher, recipe.student
+    training = teacher.training and dataclasses.replace(teacher.training, steps=times * teacher.training.steps)
+    taught = dataclasses.replace(student.training, steps=times * student.training.steps)
+    return dataclasses.replace(
+        recipe,
+        teacher=dataclasses.replace(teacher, training=training),
+        student=dataclasses.replace(student, pool=times * student.pool, training=taught),
+    )
 
 
 def by_embedding(recipe: Recipe, file: Path) -> Recipe:

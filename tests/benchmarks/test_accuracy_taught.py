@@ -18,7 +18,7 @@ from edge_export.surround.cross_fit import OutOfFold
 
 from benchmarks.accuracy.heads import WAYS, changed
 from benchmarks.accuracy.sets import SETS
-from benchmarks.accuracy.taught import by_embedding, log_loss, over_groups
+from benchmarks.accuracy.taught import by_embedding, log_loss, longer, over_groups
 
 WINDOWS = Windows(
     contexts=np.zeros((4, 1, 8), np.float32), samples=8, y=np.array([0, 0, 0, 1]),
@@ -31,6 +31,14 @@ def test_nothing_but_the_teacher_differs() -> None:
     taught = by_embedding(recipe, Path("speech.onnx"))
     assert taught.teacher.candidates == (Embedding(file=Path("speech.onnx")),)
     assert replace(taught, teacher=recipe.teacher) == recipe
+
+
+def test_longer_trainings_see_more_windows() -> None:
+    recipe = load(SETS["spoken-digits"].recipe)
+    assert longer(recipe, 1) == recipe
+    twice = longer(recipe, 2)
+    assert twice.teacher.training is not None
+    assert (twice.teacher.training.steps, twice.student.training.steps, twice.student.pool) == (1000, 2400, 16384)
 
 
 def test_each_group_counts_the_same_and_a_sure_mistake_costs_most() -> None:

@@ -33,18 +33,14 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="the shared data and models")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
     parser.add_argument("--seed", type=int, default=0, help="added to the recipe's: another training of the same")
+    parser.add_argument("--times", type=int, default=1, help="as long trainings, on as many windows; default 1")
     given = parser.parse_args()
     one = SETS[given.set]
-    recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
-    own, other = given.cache / one.name, given.cache / f"{one.name}-embedding"
+    recipe, folds = longer(load(one.recipe), given.times), Folds(one.folds, one.apart)
+    name = one.name if given.times == 1 else f"{one.name}-{given.times}"
+    own, other = given.cache / name, given.cache / f"{name}-embedding"
     folders = one.folders(given.data, {}, own)
-    other.mkdir(parents=True, exist_ok=True)
-    file = other / "speech.onnx"
-    window = recipe.window
-    model = speech.join(
-        given.data / "models" / "openwakeword-frontend", rate_hz=round(window.rate_hz), samples=window.samples
-    )
-    file.write_bytes(model.SerializeToString(deterministic=True))
+    file = write_embedding(recipe, given.data, other)
     taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
     today = answers_of(recipe, folders, own, _say, folds=folds, seed=given.seed)
     print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |")
@@ -56,6 +52,28 @@ def main() -> int:
         cells += [f"{log_loss(taught, name):.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"]
         print(f"| {NAMES[name]} | {' | '.join(cells)} |")
     return 0
+
+
+def write_embedding(recipe: Recipe, shared: Path, folder: Path) -> Path:
+    """Write the embedding that takes a recipe's windows; return its file."""
+    files, window = shared / "models" / "openwakeword-frontend", recipe.window
+    model = speech.join(files, rate_hz=round(window.rate_hz), samples=window.samples)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "speech.onnx"
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    return path
+
+
+def longer(recipe: Recipe, times: int) -> Recipe:
+    """Lengthen the trainings of teacher and student, and let the teacher label more windows."""
+    teacher, student = recipe.teacher, recipe.student
+    training = teacher.training and dataclasses.replace(teacher.training, steps=times * teacher.training.steps)
+    taught = dataclasses.replace(student.training, steps=times * student.training.steps)
+    return dataclasses.replace(
+        recipe,
+        teacher=dataclasses.replace(teacher, training=training),
+        student=dataclasses.replace(student, pool=times * student.pool, training=taught),
+    )
 
 
 def by_embedding(recipe: Recipe, file: Path) -> Recipe:

@@ -68,7 +68,7 @@ def longer(recipe: Recipe, times: int) -> Recipe:
     """Lengthen the trainings of teacher and student, and let the teacher label more windows."""
     teacher, student = recipe.teacher, recipe.student
     training = teacher.training and dataclasses.replace(teacher.training, steps=times * teacher.training.steps)
-    taught = dataclasses.replace(student.training, steps=times * student.training.steps)
+    taught = student.training and dataclasses.replace(student.training, steps=times * student.training.steps)
     return dataclasses.replace(
         recipe,
         teacher=dataclasses.replace(teacher, training=training),

@@ -38,6 +38,7 @@ def test_longer_trainings_see_more_windows() -> None:
     assert longer(recipe, 1) == recipe
     twice = longer(recipe, 2)
     assert twice.teacher.training is not None
+    assert twice.student.training is not None
     assert (twice.teacher.training.steps, twice.student.training.steps, twice.student.pool) == (1000, 2400, 16384)
 
 

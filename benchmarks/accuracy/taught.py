@@ -27,7 +27,7 @@ NAMES = {CLOUD: "teacher", **{name: f"device, {name}" for name in FILES}}
 
 
 def main() -> int:
-    """Print a table: accuracy over groups, log loss, and the paired difference."""
+    """Print accuracy over groups, log loss and paired difference, then those of the mean of both teachers."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.taught", description=__doc__)
     parser.add_argument("set", metavar="SET", choices=[name for name, one in SETS.items() if one.kind == "sound"])
     parser.add_argument("--data", type=Path, required=True, help="the shared data and models")
@@ -51,6 +51,12 @@ def main() -> int:
         cells = [f"{before.mean():.3f}", f"{log_loss(today, name):.3f}", f"{after.mean():.3f}"]
         cells += [f"{log_loss(taught, name):.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"]
         print(f"| {NAMES[name]} | {' | '.join(cells)} |")
+    both = dataclasses.replace(taught, given={CLOUD: np.float32(0.5) * (today.given[CLOUD] + taught.given[CLOUD])})
+    mean, low, high = paired(over_groups(both, CLOUD) - over_groups(taught, CLOUD))
+    gain = f"{mean:+.3f} ({low:+.3f} to {high:+.3f}) over the embedding"
+    print(
+        f"\nmean of both teachers: {over_groups(both, CLOUD).mean():.3f}, log loss {log_loss(both, CLOUD):.3f}; {gain}"
+    )
     return 0
 
 

@@ -20,7 +20,7 @@ from edge_export.surround.cross_fit import Folds, OutOfFold
 from edge_export.training.baseline import RandomForest
 
 from benchmarks.accuracy import headline
-from benchmarks.accuracy.answers import FILES, answers_of
+from benchmarks.accuracy.answers import FILES, answers_of, say
 from benchmarks.accuracy.cost import Cost, network_costs, peer_cost
 from benchmarks.accuracy.peers import Peer, Rocket, SpeechEmbedding, fit_without, fold_by_fold
 from benchmarks.accuracy.scoring import FEW
@@ -71,7 +71,7 @@ def _measure(one: Set, options: Options) -> str:
     found: dict[str, list[float]] = {}
     first: list[Line] = []
     for seed in range(options.seeds):
-        given = answers_of(one.recipe, folders, cache, _say, folds=Folds(one.folds, one.apart), seed=seed)
+        given = answers_of(one.recipe, folders, cache, say, folds=Folds(one.folds, one.apart), seed=seed)
         judged = [int(given.fold.max())] if one.apart else sorted({*given.fold.tolist()})
         answered = _peers_answers(given, peers, cache, seed=seed, judged=judged)
         ours, asked = ways(recipe, given, FILES[-1], judged=judged, stream=not one.no_stream)
@@ -87,7 +87,7 @@ def _measure(one: Set, options: Options) -> str:
         for line in table:
             found.setdefault(line.name, []).append(line.accuracy.mean)
         if not seed:
-            costs = _costs(given, peers, network_costs(recipe, folders, cache, _say), judged)
+            costs = _costs(given, peers, network_costs(recipe, folders, cache, say), judged)
             names = [line.name for line in table if line.name not in {*peers, TEACHER}]
             print(f"\n### {one.name}: {kept.sum():,} windows of {_origin(one, given, kept)}\n")
             print("Best known: {:.3f} ({}).\n".format(*headline.best_known(one, table, names)))
@@ -162,10 +162,6 @@ def _row(line: Line, cost: Cost, *, stream: bool) -> list[str]:
         f"{cost.size:,}",
         f"{cost.us:,.0f}",
     ]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

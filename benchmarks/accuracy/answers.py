@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +21,11 @@ from edge_runtime.clock import SystemClock
 
 _PRECISIONS: dict[str, Literal["fp32", "int8"]] = {"onnx-fp32": "fp32", "onnx-int8-u8s8": "int8"}
 FILES = tuple(_PRECISIONS)
+
+
+def say(text: str) -> None:
+    """Print progress beside the tables."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def answers_of(

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from edge_export.augment.sampling import Variation, rotations
 from edge_export.data.dataset import Dataset, Float32, Windows
-from edge_export.data.labels import label_windows
 from edge_export.recipe.recipe import Recipe
 from edge_export.training.task import variation
 
@@ -51,9 +50,8 @@ def with_history(recipe: Recipe, dataset: Dataset, windows: Windows) -> Windows:
     Raises:
         ConfigError: the recordings give other windows than those that were answered.
     """
-    window, reach = recipe.window, max(earlier(windows.samples).values())
-    contract = replace(window.contract(), context=windows.samples + reach)
-    found = label_windows(dataset, contract, rule=window.label, purity=window.purity)
+    reach = max(earlier(windows.samples).values())
+    found = replace(recipe.window, context=windows.samples + reach).cut(dataset)
     same = len(found) == len(windows) and all(
         np.array_equal(getattr(found, name), getattr(windows, name)) for name in ("y", "recording", "start")
     )

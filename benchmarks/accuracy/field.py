@@ -9,7 +9,6 @@ import numpy as np
 from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording, Windows
-from edge_export.data.labels import label_windows
 from edge_export.evaluation.calibration import at_temperature, fit_temperature
 from edge_export.networks import Calibrated, Classifier, build_network
 from edge_export.recipe.recipe import Recipe
@@ -138,11 +137,7 @@ class Trial:
     def __init__(self, recipe: Recipe, people: People, seed: int) -> None:
         self.recipe, self.people, self.seed = recipe, people, seed
         self._contract = recipe.window.contract()
-        self.field = self._cut(people.field)
-
-    def _cut(self, dataset: Dataset) -> Windows:
-        window = self.recipe.window
-        return label_windows(dataset, self._contract, rule=window.label, purity=window.purity)
+        self.field = self.recipe.window.cut(people.field)
 
     def with_base(self, recordings: tuple[Recording, ...]) -> Dataset:
         """Return the base's recordings and others."""
@@ -159,7 +154,7 @@ class Trial:
     def _network(self, dataset: Dataset, *, teacher: bool) -> Classifier:
         recipe, contract = self.recipe, self._contract
         start(self.seed)
-        front = front_end(recipe, self._cut(dataset).x, whose="teacher" if teacher else "student")
+        front = front_end(recipe, self.recipe.window.cut(dataset).x, whose="teacher" if teacher else "student")
         return build_network(
             recipe.teacher.candidates[0] if teacher else recipe.student.network, front,
             channels=len(contract.channels), samples=contract.history if teacher else contract.window,
@@ -180,7 +175,7 @@ class Trial:
         asked = Calibrated([teacher])
         pool = label_pool(asked, self.sampler(dataset, self.seed + 1000), size=POOL, samples=samples)
         if rest:
-            share = len(rest) / len(self._cut(dataset))
+            share = len(rest) / len(self.recipe.window.cut(dataset))
             unknown = replace(dataset, classes=("any",), recordings=rest)
             more = label_pool(asked, self.sampler(unknown, self.seed), size=round(share * POOL), samples=samples)
             pool = Pool(
@@ -223,7 +218,8 @@ class Trial:
 
         return Seen(
             person=self.field.group, answers=_answers(self.base, self.field.x), features=features(self.field.x),
-            known=features(self._cut(self.people.base).x), hard_share=self.recipe.gate.max_forwarded, share=SHARE,
+            known=features(self.recipe.window.cut(self.people.base).x),
+            hard_share=self.recipe.gate.max_forwarded, share=SHARE,
         )  # fmt: skip
 
     def choose(self, choice: Choice) -> Int64:
@@ -260,7 +256,7 @@ class Trial:
         """Return the accuracy on each person: of the new ones, and of the field's later halves."""
         found: Scores = {}
         for name, dataset in (("new", self.people.new), ("later", self.people.later)):
-            windows = self._cut(dataset)
+            windows = self.recipe.window.cut(dataset)
             right = _answers(network, windows.x).argmax(axis=1) == windows.y
             found[name] = {person: float(right[windows.group == person].mean()) for person in dataset.groups}
         return found

@@ -160,14 +160,16 @@ class Gain:
     share_high: float
 
 
+def _means(splits: Sequence[Mapping[str, Scores]], row: str, whose: str) -> Float64:
+    """(splits,) accuracy of a row, each person counting the same."""
+    return np.array([np.mean(list(split[row][whose].values())) for split in splits])
+
+
 def gain_of(splits: Sequence[Mapping[str, Scores]], row: str, whose: str) -> Gain:
     """Sum up a row over splits (rule 4)."""
     prefix = TAUGHT if row.startswith(TAUGHT) else ""
-
-    def mean(name: str) -> Float64:
-        return np.array([np.mean(list(split[name][whose].values())) for split in splits])
-
-    gains, full = (mean(name) - mean(prefix + BASE) for name in (row, prefix + ALL))
+    base = _means(splits, prefix + BASE, whose)
+    gains, full = (_means(splits, name, whose) - base for name in (row, prefix + ALL))
     gain, low, high = paired(gains)
     share = float(gains.mean() / full.mean())
     _, less, more = paired(gains - share * full)
@@ -183,7 +185,7 @@ def table(name: str, splits: Sequence[Mapping[str, Scores]]) -> Report:
         cells: list[str | float] = [round(float(np.mean([split[row]["labels"]["field"] for split in splits])))]
         for whose in ("new", "later"):
             one = gain_of(splits, row, whose)
-            accuracy = float(np.mean([np.mean(list(split[row][whose].values())) for split in splits]))
+            accuracy = float(_means(splits, row, whose).mean())
             cells += [f"{accuracy:.3f}", f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})"]
             cells.append(f"{one.share:.0%} ({one.share_low:.0%} to {one.share_high:.0%})")
         report.rows.append((row, *cells))
@@ -200,10 +202,7 @@ def compared(splits: Sequence[Mapping[str, Scores]]) -> list[str]:
         if row in splits[0] and other in splits[0]:
             found = []
             for whose in ("new", "later"):
-                of, before = (
-                    np.array([np.mean(list(split[name][whose].values())) for split in splits]) for name in (row, other)
-                )
-                mean, low, high = paired(of - before)
+                mean, low, high = paired(_means(splits, row, whose) - _means(splits, other, whose))
                 found.append(f"{whose} {mean:+.3f} ({low:+.3f} to {high:+.3f})")
             lines.append(f"{row}, over {other}: {', '.join(found)}")
     return lines

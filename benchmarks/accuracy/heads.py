@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from edge_export.data.dataset import Dataset, Float32, Windows
-from edge_export.data.labels import label_windows
+from edge_export.data.dataset import Float32, Windows
 from edge_export.networks import Calibrated, Classifier, build_network
 from edge_export.recipe.feature_spec import Raw
 from edge_export.recipe.network_spec import Embedding
@@ -45,7 +44,7 @@ def main() -> int:
     family = Embedding(file=write_embedding(recipe, given.data, given.cache / f"{one.name}-embedding"))
     dataset, _ = read_all(recipe, one.folders(given.data, {}, given.cache / one.name))
     start(recipe.seed)
-    whole = _features(recipe, family, _cut(recipe, dataset))
+    whole = _features(recipe, family, recipe.window.cut(dataset))
     counts = {group: int((whole.group == group).sum()) for group in dataset.groups}
     dealt = deal({group: count for group, count in counts.items() if count}, Folds(one.folds, one.apart))
     answered = {way: np.zeros((len(whole), len(recipe.classes)), np.float32) for way in WAYS}
@@ -64,11 +63,6 @@ def main() -> int:
         found = OutOfFold(windows=whole, given={CLOUD: answered[way]}, fold=np.zeros(len(whole), np.int64))
         print(f"| {way} | {over_groups(found, CLOUD).mean():.3f} | {log_loss(found, CLOUD):.3f} |")
     return 0
-
-
-def _cut(recipe: Recipe, dataset: Dataset) -> Windows:
-    window = recipe.window
-    return label_windows(dataset, window.contract(), rule=window.label, purity=window.purity)
 
 
 def _features(recipe: Recipe, family: Embedding, windows: Windows) -> Windows:

@@ -38,10 +38,10 @@ from edge_export.splits import read_all
 from edge_export.surround.cross_fit import CLOUD, Folds
 from edge_export.surround.over_time import Streams, fit_over_time, streams_of
 
-from benchmarks.accuracy.answers import FILES, answers_of, networks_of
+from benchmarks.accuracy.answers import FILES, answers_of, networks_of, say
 from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Bools, Trial, Way, choose, filter_all, trials, ways
 from benchmarks.accuracy.copies import copies, with_history
-from benchmarks.accuracy.scoring import macro_f1, paired
+from benchmarks.accuracy.scoring import macro_f1, over_groups, paired
 from benchmarks.accuracy.sets import PACKAGES, SETS
 from benchmarks.report import Cell, Report
 from edge_runtime.errors import ConfigError
@@ -231,7 +231,7 @@ def _in_hindsight(asked: Asked, found: Sequence[Sequence[Trial]]) -> tuple[Way |
     best, reached = list(next(zip(*found, strict=True))), -1.0
     for chosen in zip(*found, strict=True):
         right = _by_fold(asked, [one.answers for one in chosen]).argmax(axis=1) == asked.streams.y
-        accuracy = float(np.mean([right[asked.group == one].mean() for one in np.unique(asked.group)]))
+        accuracy = float(over_groups(right, asked.group).mean())
         if accuracy > reached:
             best, reached = list(chosen), accuracy
     return best[0].way, best
@@ -271,13 +271,14 @@ def measure(
     one = SETS[name]
     recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
     folders = one.folders(data, wheels, cache)
-    given = answers_of(one.recipe, folders, cache, _say, folds=folds, seed=seed, small_teacher=small_teacher)
-    networks = networks_of(one.recipe, folders, cache, _say, folds=folds, seed=seed, small_teacher=small_teacher)
+    given = answers_of(one.recipe, folders, cache, say, folds=folds, seed=seed, small_teacher=small_teacher)
+    networks = networks_of(one.recipe, folders, cache, say, folds=folds, seed=seed, small_teacher=small_teacher)
     groups = {*given.windows.group.tolist()}
     whole, _ = read_all(recipe, folders)
     dataset = whole.only([group for group in whole.groups if group in groups])
     windows = with_history(recipe, dataset, given.windows)
-    order = streams_of(windows, recipe.window.hop).order
+    streams = streams_of(windows, recipe.window.hop)
+    order = streams.order
 
     def ask(x: Float32, file: str) -> Float32:
         out = np.empty_like(given.given[file])
@@ -293,7 +294,7 @@ def measure(
     }
     found[FLOAT] = (given.given[FLOAT][order], np.ones(len(order), np.bool_))
     return Asked(
-        streams=streams_of(windows, recipe.window.hop),
+        streams=streams,
         group=windows.group[order],
         fold=given.fold[order],
         own=given.given[FILES[-1]][order],
@@ -334,10 +335,6 @@ def main() -> int:
         for report in reports(name, asked):
             print(report.text(), end="\n\n", flush=True)
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

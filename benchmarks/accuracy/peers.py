@@ -16,15 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.accuracy.rocket import MiniRocketRidge
+from benchmarks.accuracy.speech import BANDS, FULL_SCALE, MEL_FILE, NET_FILE, PIECE, PIECE_HOP, RATE_HZ
 
 MOST_WINDOWS = 4000
 """Training windows of a peer, evenly spread."""
 LONG = 2000
 """Samples of a window beyond which MiniRocket takes minutes a fold; such windows are halved until they are shorter."""
-EMBEDDING_HZ = 16000
-FILES = ("melspectrogram.onnx", "embedding_model.onnx")
-FRAMES = 76
-"""Frames of one embedding."""
 
 
 class Fitted(Protocol):
@@ -116,10 +113,10 @@ class SpeechEmbedding:
     def __init__(self, folder: Path, rate_hz: float) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        self._mel, self._net = (onnxruntime.InferenceSession(folder / name, options) for name in FILES)
+        self._mel, self._net = (onnxruntime.InferenceSession(folder / name, options) for name in (MEL_FILE, NET_FILE))
         self._rate_hz = round(rate_hz)
         self._known: dict[bytes, Float32] = {}
-        self.size = sum((folder / name).stat().st_size for name in FILES)
+        self.size = sum((folder / name).stat().st_size for name in (MEL_FILE, NET_FILE))
 
     def __call__(self, x: Float32, y: Int64, *, seed: int) -> Fitted:
         """Train a head on some windows."""
@@ -134,11 +131,11 @@ class SpeechEmbedding:
     def _feature(self, window: Float32) -> Float32:
         name = window.tobytes()
         if name not in self._known:
-            sound = resample_poly(window, EMBEDDING_HZ, self._rate_hz).astype(np.float32) * 32767
+            sound = resample_poly(window, RATE_HZ, self._rate_hz).astype(np.float32) * FULL_SCALE
             (mel,) = self._mel.run(None, {self._mel.get_inputs()[0].name: sound[None]})
-            frames = mel.reshape(-1, 32) / 10 + 2
-            frames = np.pad(frames, ((max(0, FRAMES - len(frames)), 0), (0, 0)), mode="edge")
-            cut = np.stack([frames[at : at + FRAMES] for at in range(0, len(frames) - FRAMES + 1, 8)])
+            frames = mel.reshape(-1, BANDS) / 10 + 2
+            frames = np.pad(frames, ((max(0, PIECE - len(frames)), 0), (0, 0)), mode="edge")
+            cut = np.stack([frames[at : at + PIECE] for at in range(0, len(frames) - PIECE + 1, PIECE_HOP)])
             (rows,) = self._net.run(None, {self._net.get_inputs()[0].name: cut[..., None]})
             rows = rows.reshape(len(cut), -1)
             self._known[name] = np.concatenate([rows.mean(axis=0), rows.max(axis=0)])

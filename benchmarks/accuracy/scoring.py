@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,21 @@ def paired(differences: Floats) -> tuple[float, float, float]:
         return mean, -1.0, 1.0
     reach = float(student(n - 1) * differences.std(ddof=1) / np.sqrt(n))
     return mean, mean - reach, mean + reach
+
+
+def over_groups(right: npt.NDArray[np.bool_], group: npt.NDArray[np.str_]) -> Floats:
+    """Return the accuracy of each group, in the order of their names.
+
+    Args:
+        right: (n,) whether an answer is.
+        group: (n,) names.
+    """
+    return np.array([right[group == one].mean() for one in np.unique(group)])
+
+
+def log_loss(probabilities: npt.NDArray[np.floating[Any]], y: Int64) -> float:
+    """Return the mean of minus the logarithm of what the right class was given, (n, classes) and (n,)."""
+    return float(-np.log(np.maximum(probabilities[np.arange(len(y)), y], 1e-6)).mean())
 
 
 def macro_f1(answers: Int64, y: Int64, classes: int) -> float:

@@ -20,7 +20,15 @@ from edge_export.surround.judge import rows
 from edge_export.surround.over_time import streams_of
 from edge_export.surround.prior import choose_calibration
 
-from benchmarks.accuracy.scoring import OverGroups, event_f1, macro_f1, next_group, paired, tolerant_accuracy
+from benchmarks.accuracy.scoring import (
+    OverGroups,
+    event_f1,
+    macro_f1,
+    next_group,
+    over_groups,
+    paired,
+    tolerant_accuracy,
+)
 
 DEVICE = "device as of today"
 TEACHER = "teacher, for all windows"
@@ -121,14 +129,11 @@ def lines(
     y, group, run = streams.y, windows.group[streams.order], streams.run
     names = np.unique(group)
 
-    def accuracies(answers: Int64) -> npt.NDArray[np.float64]:
-        return np.array([float((answers == y)[group == one].mean()) for one in names])
-
-    base = accuracies(answered[DEVICE][streams.order])
+    base = over_groups(answered[DEVICE][streams.order] == y, group)
     made = []
     for name, unordered in answered.items():
         answers = unordered[streams.order]
-        own = accuracies(answers)
+        own = over_groups(answers == y, group)
         f1 = float(np.mean([macro_f1(answers[group == one], y[group == one], classes) for one in names]))
         share = float(asked[name].mean()) if name in asked else 0.0
         made.append(

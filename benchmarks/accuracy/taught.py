@@ -18,8 +18,8 @@ from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import Recipe, TeacherRecipe, load
 from edge_export.surround.cross_fit import CLOUD, Folds, OutOfFold
 
-from benchmarks.accuracy import speech
-from benchmarks.accuracy.answers import FILES, answers_of
+from benchmarks.accuracy import scoring, speech
+from benchmarks.accuracy.answers import FILES, answers_of, say
 from benchmarks.accuracy.scoring import Floats, paired
 from benchmarks.accuracy.sets import SETS
 
@@ -41,8 +41,8 @@ def main() -> int:
     own, other = given.cache / name, given.cache / f"{name}-embedding"
     folders = one.folders(given.data, {}, own)
     file = write_embedding(recipe, given.data, other)
-    taught = answers_of(by_embedding(recipe, file), folders, other, _say, folds=folds, seed=given.seed)
-    today = answers_of(recipe, folders, own, _say, folds=folds, seed=given.seed)
+    taught = answers_of(by_embedding(recipe, file), folders, other, say, folds=folds, seed=given.seed)
+    today = answers_of(recipe, folders, own, say, folds=folds, seed=given.seed)
     print("| answers of | recipe's teacher | log loss | embedding | log loss | difference (95 %) |")
     print("|---|---|---|---|---|---|")
     for name in (CLOUD, *FILES):
@@ -89,18 +89,12 @@ def by_embedding(recipe: Recipe, file: Path) -> Recipe:
 
 def over_groups(found: OutOfFold, name: str) -> Floats:
     """(groups,) accuracy of each."""
-    right = found.given[name].argmax(axis=1) == found.windows.y
-    return np.array([right[found.windows.group == group].mean() for group in np.unique(found.windows.group)])
+    return scoring.over_groups(found.given[name].argmax(axis=1) == found.windows.y, found.windows.group)
 
 
 def log_loss(found: OutOfFold, name: str) -> float:
-    """Mean of minus the logarithm of what the right class was given."""
-    answered = found.given[name][np.arange(len(found.windows)), found.windows.y]
-    return float(-np.log(np.maximum(answered, 1e-6)).mean())
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """Log loss of all answers."""
+    return scoring.log_loss(found.given[name], found.windows.y)
 
 
 if __name__ == "__main__":

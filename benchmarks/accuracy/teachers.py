@@ -21,6 +21,7 @@ from edge_export.training.ridge import fit_rocket
 from edge_export.training.task import front_end
 
 from benchmarks.accuracy.answers import read_answers
+from benchmarks.accuracy.scoring import log_loss, over_groups
 
 FAMILY = Rocket(width=0.5, windows=2000)
 EVERY = 4
@@ -43,8 +44,8 @@ def main() -> int:
         rocket[left] = answer(Calibrated([network]), x[left])
     for name, found in {"rocket": rocket, **given.given}.items():
         right = found.argmax(axis=1) == y
-        each = np.array([right[judged & (windows.group == group)].mean() for group in np.unique(windows.group)])
-        loss = -np.log(np.maximum(found[np.arange(len(y)), y], 1e-6))[judged].mean()
+        each = over_groups(right[judged], windows.group[judged])
+        loss = log_loss(found[judged], y[judged])
         print(f"{name}: {each.mean():.3f} (groups {np.round(each, 3).tolist()}), log loss {loss:.3f}")
     return 0
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_export.data.checks import FEWEST, check_scales, check_units, check_windows, few_windows
 from edge_export.data.dataset import Dataset, Float64, Windows
-from edge_export.data.labels import clip, label_windows
+from edge_export.data.labels import clip
 from edge_export.data.readers import read
 from edge_export.data.split import Split, split
 from edge_export.recipe.recipe import Recipe
@@ -78,7 +78,7 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
     parts = split(dataset, recipe.split, seed=recipe.seed)
     cut: dict[str, Windows] = {}
     for name, recordings in (("train", parts.train), ("validation", parts.validation), ("test", parts.test)):
-        cut[name] = windows = _cut(recipe, recordings)
+        cut[name] = windows = recipe.window.cut(recordings)
         # Training needs several windows of every class; to evaluate, one is enough.
         check_windows(windows, recipe.classes, what=name, fewest=FEWEST if name == "train" else 1)
         check_units(cut["train"].x, windows.x, dataset.channels, what=name)
@@ -97,7 +97,7 @@ def with_validation(recipe: Recipe, splits: Splits) -> Splits:
     """
     train, validation = splits.recordings.train, splits.recordings.validation
     both = replace(train, recordings=(*train.recordings, *validation.recordings))
-    return replace(splits, recordings=replace(splits.recordings, train=both), train=_cut(recipe, both))
+    return replace(splits, recordings=replace(splits.recordings, train=both), train=recipe.window.cut(both))
 
 
 def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
@@ -176,8 +176,3 @@ def read_all(recipe: Recipe, folders: Mapping[str, Path]) -> tuple[Dataset, str]
         whole = replace(whole, recordings=tuple(clip(recording, samples) for recording in whole.recordings))
     contents = {reader.key: [file_digest(folders[reader.key]), reader] for reader in recipe.data}
     return whole, digest({"files": contents, "rate": rate_hz, "classes": recipe.classes})
-
-
-def _cut(recipe: Recipe, recordings: Dataset) -> Windows:
-    window = recipe.window
-    return label_windows(recordings, window.contract(), rule=window.label, purity=window.purity)

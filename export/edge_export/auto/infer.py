@@ -239,6 +239,14 @@ def _networks(samples: int, width: float, *, sound: bool) -> tuple[dict[str, obj
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
+_FOREST = (
+    "# Small trees on numbers that sum up a window, in place of both, where the report advises it:",
+    '# network = { type = "forest" }',
+    '# front_end = [{ type = "statistics" }]',
+)
+"""The end of ``[student]`` where no sound is."""
+
+
 def _text(
     found: Scan,
     order: Order,
@@ -287,12 +295,7 @@ def _text(
         "[student]",
         f"network = {{ {', '.join(_table(student))} }}",
         "training = { steps = 1200, learning_rate = 0.01 }",
-        *(
-            []
-            if sound
-            else ["# Small trees on numbers that sum up a window, in place of both, where the report advises it:"]
-        ),
-        *([] if sound else ['# network = { type = "forest" }', '# front_end = [{ type = "statistics" }]']),
+        *([] if sound else _FOREST),
         "",
         "[limits]",
         "max_accuracy_drop = 0.005",

@@ -16,6 +16,7 @@ from edge_export.networks.forest import ForestBody
 from edge_export.networks.rocket import BIASES, TAPS, RocketBody
 from edge_export.recipe.feature_spec import FeatureShape, FrontEnd, Raw
 from edge_export.recipe.network_spec import (
+    ClosedForm,
     Embedding,
     Family,
     Forest,
@@ -82,7 +83,7 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
         width=width,
         sizes=sizes,
         classes=classes,
-        dropout=0.0 if isinstance(family, Forest | Rocket | Embedding) else family.dropout,
+        dropout=0.0 if isinstance(family, ClosedForm) else family.dropout,
         stride=stride * shape.hop,
         memory=memory and (memory - 1) * shape.hop + 1,
     )

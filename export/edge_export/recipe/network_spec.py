@@ -335,3 +335,5 @@ SizedFamily: TypeAlias = (
 )
 """Families with a width."""
 Family: TypeAlias = Student | TeacherFamily
+ClosedForm: TypeAlias = Forest | Rocket | Embedding
+"""Families that are trained without gradient, and show no features over time."""

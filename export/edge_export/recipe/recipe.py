@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edge_export.data.labels import Rule
+from edge_export.data.dataset import Dataset, Windows
+from edge_export.data.labels import Rule, label_windows
 from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
-from edge_export.recipe.network_spec import Embedding, Forest, Rocket, Student, TeacherFamily
+from edge_export.recipe.network_spec import ClosedForm, Student, TeacherFamily
 from edge_export.recipe.report_spec import ReportRecipe
 from edge_export.recipe.training_spec import Training
 from edge_runtime import schema
@@ -137,6 +138,10 @@ class WindowRecipe:
             max_gap_s=self.max_gap_s,
         )
 
+    def cut(self, recordings: Dataset) -> Windows:
+        """Cut recordings into windows with labels, as a device would."""
+        return label_windows(recordings, self.contract(), rule=self.label, purity=self.purity)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentationRecipe:
@@ -210,7 +215,7 @@ class TeacherRecipe:
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.given):
             raise ValueError("name candidates to train, or say what a given model answers with; one of them")
-        if self.training is None and not all(isinstance(family, Rocket | Embedding) for family in self.candidates):
+        if self.training is None and not all(isinstance(family, ClosedForm) for family in self.candidates):
             raise ValueError("candidates need training")
         if self.members < 1:
             raise ValueError("members must be at least 1")
@@ -247,7 +252,7 @@ class StudentRecipe:
     hints: float = 0.0
 
     def __post_init__(self) -> None:
-        closed = isinstance(self.network, Forest | Rocket)
+        closed = isinstance(self.network, ClosedForm)
         if self.training is None and not closed:
             raise ValueError("the network needs training")
         if closed and self.hints:
@@ -441,7 +446,7 @@ class Recipe:
         self._check_references()
 
     def _check_gradients(self) -> None:
-        closed = isinstance(self.student.network, Forest | Rocket)
+        closed = isinstance(self.student.network, ClosedForm)
         if closed and (self.prune is not None or self.quantise.training is not None):
             raise ValueError("a forest or rocket is not trained by gradient: leave [prune] and [quantise.training] out")
 

@@ -23,7 +23,7 @@ MORE = 1.5
 """Times the promised share that a gate may forward."""
 ALLOWED = 0.005
 """Loss to integers that is allowed where the recipe states none."""
-GROW = 'Give the device a small forest, by network = { type = "forest" } under [student], and statistics in front'
+GROW = 'Give the device a small forest, by network = { type = "forest" } under [student], and statistics in front:'
 """What to do where the baseline is better."""
 KEYS = 9
 """Labels that ``edge-runtime record`` has keys for."""
@@ -84,7 +84,9 @@ def _peer(known: BuildMetrics) -> Iterator[Finding]:
     own, best = known.own_accuracy(), known.best_known()
     if own is None or best is None or best.value <= own.high:
         return
-    grow = best.name == FOREST and known.table("student").get("family") != "Forest"
+    then, page = "See which parts of a recipe bring accuracy:", "docs/accuracy.md"
+    if best.name == FOREST and known.table("student").get("family") != "Forest":
+        then, page = GROW, "docs/export.md"
     yield Finding(
         rule="peer",
         good=False,
@@ -92,8 +94,8 @@ def _peer(known: BuildMetrics) -> Iterator[Finding]:
             f"Others do better: {best.name} has {percent(best.value)}, the device's file {percent(own.value)} "
             f"({percent(own.low)} to {percent(own.high)})."
         ),
-        then="See which parts of a recipe bring accuracy:" if not grow else f"{GROW}:",
-        page="docs/accuracy.md" if not grow else "docs/export.md",
+        then=then,
+        page=page,
     )
 
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows
-from edge_export.data.labels import label_windows
 from edge_export.data.split import Split
 from edge_export.recipe.recipe import Recipe
 from edge_export.selection.timing import answers
@@ -158,12 +157,12 @@ def trained_folds(
     recipe: Recipe, dataset: Dataset, digest: str, first: Models, steps: StepCache, say: Say, *, folds: Folds
 ) -> Iterator[Fold]:
     """Train the chosen models without each fold in turn (rules 1 to 3); arguments as of `cross_fit`."""
-    cut = {group: _cut(recipe, dataset.only([group])) for group in dataset.groups}
+    cut = {group: recipe.window.cut(dataset.only([group])) for group in dataset.groups}
     dealt = deal({group: len(windows) for group, windows in cut.items()}, folds)
     for number, held in enumerate(dealt):
         rest = dataset.only([group for group in dataset.groups if group not in {*held, *folds.apart}])
         left_out = dataset.only(held)
-        seen, unseen = _cut(recipe, rest), _cut(recipe, left_out)
+        seen, unseen = recipe.window.cut(rest), recipe.window.cut(left_out)
         splits = Splits(
             recordings=Split(train=rest, validation=left_out, test=left_out),
             train=seen, validation=unseen, test=unseen, digest=digest,
@@ -175,10 +174,6 @@ def trained_folds(
             unseen=unseen,
             models=refit_models(recipe, splits, first, steps, say),
         )
-
-
-def _cut(recipe: Recipe, recordings: Dataset) -> Windows:
-    return label_windows(recordings, recipe.window.contract(), rule=recipe.window.label, purity=recipe.window.purity)
 
 
 def _numbered(windows: Windows, part: Dataset, whole: Dataset) -> Windows:

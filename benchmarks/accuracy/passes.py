@@ -32,13 +32,12 @@ import numpy as np
 import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64
 from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
-from edge_export.recipe.recipe import load
 from edge_export.selection.timing import answers, measure_candidates
 from edge_export.splits import read_all
 from edge_export.surround.cross_fit import CLOUD, Folds
 from edge_export.surround.over_time import Streams, fit_over_time, streams_of
 
-from benchmarks.accuracy.answers import FILES, answers_of, networks_of, say
+from benchmarks.accuracy.answers import FILES, answers_of, networks_of, recipe_of, say
 from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Bools, Trial, Way, choose, filter_all, trials, ways
 from benchmarks.accuracy.copies import copies, with_history
 from benchmarks.accuracy.scoring import macro_f1, over_groups, paired
@@ -263,16 +262,16 @@ def measure(
         wheels: of Python packages by name.
         cache: folder for what was trained.
         seed: added to the recipe's: another training of the same.
-        small_teacher: see `benchmarks.accuracy.answers.answers_of`.
+        small_teacher: see `benchmarks.accuracy.answers.recipe_of`.
 
     Raises:
         ConfigError: the data is not there, or is not what was answered.
     """
     one = SETS[name]
-    recipe, folds = load(one.recipe), Folds(one.folds, one.apart)
+    recipe, folds = recipe_of(one.recipe, small_teacher=small_teacher), Folds(one.folds, one.apart)
     folders = one.folders(data, wheels, cache)
-    given = answers_of(one.recipe, folders, cache, say, folds=folds, seed=seed, small_teacher=small_teacher)
-    networks = networks_of(one.recipe, folders, cache, say, folds=folds, seed=seed, small_teacher=small_teacher)
+    given = answers_of(recipe, folders, cache, say, folds=folds, seed=seed)
+    networks = networks_of(recipe, folders, cache, say, folds=folds, seed=seed)
     groups = {*given.windows.group.tolist()}
     whole, _ = read_all(recipe, folders)
     dataset = whole.only([group for group in whole.groups if group in groups])

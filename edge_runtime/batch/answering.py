@@ -60,7 +60,7 @@ class Answerer:
         self._classes = classes_of(self.model.manifest) if job.scored else ()
         self._labels = labels_for(contract)
         if job.labels is not None:
-            read_labels(job.labels, self._labels, job.keys)
+            read_labels(job.labels, self._labels, job.played)
         tune_collector()
 
     def answer(self, group: Group, out: Path, went: Went | None = None) -> Figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import orjson
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.config import ModelConfig
+from edge_runtime.recordings.labels import Played
 from edge_runtime.recordings.score import Counts, Score
 from edge_runtime.recordings.tally import Tallied, Tally
 from edge_runtime.sources.recording import RecordingConfig
@@ -29,8 +30,8 @@ class Job:
     window: WindowConfig
     labels: Path | None = None
     """Table of labels; those of a column are in the layout."""
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """Key of each file by name, for a table of labels."""
+    played: Played = field(default_factory=Played)
+    """Files that a table of labels may name."""
 
     @property
     def scored(self) -> bool:

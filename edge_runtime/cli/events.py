@@ -170,14 +170,14 @@ def _played(path: Path, options: argparse.Namespace, model: Model, base: EventRu
     from edge_runtime.embedding import play  # noqa: PLC0415
     from edge_runtime.events.trial import Answers, prepare  # noqa: PLC0415
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
-    from edge_runtime.recordings.labels import ANY_KEY, labels_for, read_labels  # noqa: PLC0415
+    from edge_runtime.recordings.labels import ANY_KEY, Played, labels_for, read_labels  # noqa: PLC0415
     from edge_runtime.windowing.config import WindowConfig  # noqa: PLC0415
 
     contract = model.manifest.input
     layout = _layout(path, options)
     labels = labels_for(contract)
     if not layout.label:
-        read_labels(Path(options.labels), labels, {path.name: ANY_KEY, str(path): ANY_KEY})
+        read_labels(Path(options.labels), labels, Played(((path, ANY_KEY),)))
     column = model.manifest.output.labels.index(base.label)
     length_s = contract.window / contract.rate_hz
     rows: dict[str, list[tuple[float, float, float]]] = {}

@@ -64,7 +64,7 @@ def _labels(job: Job, contract: InputContract) -> Labels:
     """Read the labels of a table; those of a column come with the samples."""
     labels = labels_for(contract)
     if job.labels is not None:
-        read_labels(job.labels, labels, job.keys)
+        read_labels(job.labels, labels, job.played)
     return labels
 
 

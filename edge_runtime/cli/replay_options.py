@@ -134,7 +134,7 @@ def job_of(options: argparse.Namespace) -> Job:
     """
     from edge_runtime.batch.job import Job  # noqa: PLC0415 - as in `layout_of`
     from edge_runtime.embedding import single_variant, window_for  # noqa: PLC0415
-    from edge_runtime.recordings.labels import names_of  # noqa: PLC0415
+    from edge_runtime.recordings.labels import Played  # noqa: PLC0415
     from edge_runtime.recordings.reader import expand  # noqa: PLC0415
 
     layout = layout_of(options)
@@ -145,5 +145,5 @@ def job_of(options: argparse.Namespace) -> Job:
         raise ConfigError(f"replay: {error}") from error
     if not options.labels or layout.label == options.labels:
         return Job(model=model, layout=layout, window=window)
-    keys = names_of(expand(layout.files, layout), layout.key)
-    return Job(model=model, layout=layout, window=window, labels=Path(options.labels), keys=keys)
+    played = Played(tuple((path, layout.key or key) for path, key in expand(layout.files, layout)))
+    return Job(model=model, layout=layout, window=window, labels=Path(options.labels), played=played)

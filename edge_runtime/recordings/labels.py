@@ -6,7 +6,8 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,18 +128,41 @@ def labels_for(contract: InputContract) -> Labels:
     return Labels(step_s, max(contract.max_gap, step_s))
 
 
-def names_of(played: Iterable[tuple[Path, str]], key: str = "") -> dict[str, str]:
-    """Return the key of each file that is played, by its name and by its path.
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Files that are played, found as the rows of a table name them.
 
-    Args:
-        played: files with their keys, as `edge_runtime.recordings.reader.expand` lists them.
-        key: of all of them, where the layout states one.
+    1. A row has the file's name, or its path, or the last parts of that: ``walk.csv`` or ``p1/walk.csv``.
+    2. ``p2/walk.csv`` is not the file ``p1/walk.csv``; that one's rows are of no use here.
+    3. ``walk.csv`` for both is refused.
+
+    Attributes:
+        files: with their keys, as `edge_runtime.recordings.reader.expand` lists them.
     """
-    files = list(played)
-    return {path.name: key or own for path, own in files} | {str(path): key or own for path, own in files}
+
+    files: tuple[tuple[Path, str], ...] = ()
+    _by_name: dict[str, list[tuple[Path, str]]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for path, key in self.files:
+            self._by_name.setdefault(path.name, []).append((path.absolute(), key))
+
+    def key_of(self, named: str) -> str | None:
+        """Return the key of the file that is meant; None if it is not played.
+
+        Raises:
+            ConfigError: files of several keys may be meant.
+        """
+        parts = Path(named).parts
+        alike = self._by_name.get(Path(named).name, ())
+        found = {key: path for path, key in alike if path.parts[-len(parts) :] == parts}
+        if len(found) > 1:
+            first, second, *_ = sorted(found.values())
+            raise ConfigError(f"{named!r} may be {first} or {second}; write the folder before the name, too")
+        return next(iter(found), None)
 
 
-def read_labels(path: Path, labels: Labels, keys: Mapping[str, str], column: str = "label") -> None:
+def read_labels(path: Path, labels: Labels, played: Played, column: str = "label") -> None:
     """Read a file of labels.
 
     A CSV or Parquet table has a column ``label`` and any of ``start``, ``end``, ``key`` and ``file``. JSON lines have
@@ -148,7 +172,7 @@ def read_labels(path: Path, labels: Labels, keys: Mapping[str, str], column: str
     Args:
         path: of the file.
         labels: receives them.
-        keys: key by name of each file that is played.
+        played: files that rows may name.
         column: in place of ``label``.
 
     Raises:
@@ -160,18 +184,20 @@ def read_labels(path: Path, labels: Labels, keys: Mapping[str, str], column: str
         label = "" if is_empty(row.get(name)) else str(row[name]).strip()
         if label and not is_empty(row.get("id")):
             labels.add_id(str(row["id"]), label)
-        elif label and (key := _key(row, keys)) is not None:
+        elif label and (key := _key(row, played, f"{path}: {place}")) is not None:
             labels.add_stretch(key, Stretch(*_span(row, f"{path}: {place}"), label))
 
 
-def _key(row: Mapping[str, Any], keys: Mapping[str, str]) -> str | None:
+def _key(row: Mapping[str, Any], played: Played, where: str) -> str | None:
     """Return the key that a row is for; None for that of a file that is not played."""
     if not is_empty(row.get("key")):
         return str(row["key"]).strip()
     if is_empty(row.get("file")):
         return ANY_KEY
-    name = str(row["file"]).strip()
-    return keys.get(name) or keys.get(Path(name).name)
+    try:
+        return played.key_of(str(row["file"]).strip())
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _span(row: Mapping[str, Any], where: str) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,20 +160,31 @@ def _why_not(files: Sequence[Content], column: str) -> str:
 
 
 def _labels_of(table: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the class of each file by its path within the folder; a row has that, or less of it, or more."""
     columns = table_of(table, str(table))
     lower = {key.lower(): key for key in columns}
     if "file" not in lower or "label" not in lower:
         raise ConfigError(f"{table}: needs the columns file and label; it has {', '.join(columns)}")
     files, labels = columns[lower["file"]], columns[lower["label"]]
-    found = dict(zip(files, (str(label).strip() for label in labels), strict=True))
-    by_stem = {Path(name).name: label for name, label in found.items()}
+    rows: defaultdict[str, dict[tuple[str, ...], set[str]]] = defaultdict(dict)
+    for file, label in zip(files, labels, strict=True):
+        parts = Path(str(file).strip()).parts
+        rows["".join(parts[-1:])].setdefault(parts, set()).add(str(label).strip())
     result = {}
     for name in names:
-        label = found.get(name) or by_stem.get(Path(name).name, "")
-        if not label:
-            raise ConfigError(f"{name}: {table.name} names no label for it; add a line, or move the file away")
-        result[name] = label
+        own = Path(name).parts
+        alike = rows.get(own[-1], {}).items()
+        told = {label for parts, found in alike if parts[-len(own) :] == own[-len(parts) :] for label in found if label}
+        if len(told) != 1:
+            raise ConfigError(f"{name}: {_not_one(table.name, sorted(told))}")
+        (result[name],) = told
     return result
+
+
+def _not_one(table: str, told: Sequence[str]) -> str:
+    if not told:
+        return f"{table} names no label for it; add a line, or move the file away"
+    return f"{table} names several labels for it, {', '.join(told)}; write the folder before the name, too"
 
 
 # -- paths -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from edge_export.card.zip_map import without_zip_map
 from edge_runtime import engines
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
-from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
+from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
 from edge_runtime.manifest.stages import State
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
@@ -169,7 +169,7 @@ def onnx_precision(data: bytes, path: Path) -> Precision:
     try:
         model = onnx.load_model_from_string(data)
     except Exception as error:  # the parser raises types of its own library
-        raise ConfigError(f"{path}: not a usable ONNX model: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path}: not a usable ONNX model: {one_line(error)}") from error
     from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - needs onnx_ir
     from edge_export.onnx_graph.model import graphs_in  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ from edge_export.onnx_graph.edge import Edge, read_through
 from edge_export.onnx_graph.model import free_name, from_proto, name_of, numbers, sizes_of, to_proto
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 _PREFIX = "card"
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
@@ -59,7 +59,7 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
         model = onnx.load_model_from_string(data)
         onnx.checker.check_model(model)
     except Exception as error:  # the parser and the checker raise types of their own libraries
-        raise ConfigError(f"{file}: not a usable ONNX model: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{file}: not a usable ONNX model: {one_line(error)}") from error
     try:
         fitted = from_proto(without_traces(normalise(model)))
     except ConfigError as error:

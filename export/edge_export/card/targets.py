@@ -26,7 +26,7 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import AnyOutput, InputContract
 from edge_runtime.manifest.outputs import Quantity, RegressionOutput
 from edge_runtime.recordings.columns import is_empty
-from edge_runtime.recordings.labels import LEAST, Labels, labels_for, read_labels
+from edge_runtime.recordings.labels import LEAST, Labels, Played, labels_for, read_labels
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.reader import columns_of, iter_readings
 from edge_runtime.types import Float32, Float64
@@ -130,13 +130,11 @@ class Targets:
 
 def _table(measured: Measured, path: Path, quantity: Quantity, contract: InputContract) -> Labels:
     labels = labels_for(contract)
-    keys = {path.name: key for path, key in measured.recordings}
-    keys |= {str(path): key for path, key in measured.recordings}
     column = _column(path, quantity)
     for cell in columns_of(path)[column]:
         if not is_empty(cell):
             _number(str(cell), path, quantity)
-    read_labels(path, labels, keys, column)
+    read_labels(path, labels, Played(tuple(measured.recordings)), column)
     return labels
 
 

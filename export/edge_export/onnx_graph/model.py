@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 Array = npt.NDArray[Any]
 
@@ -69,7 +69,7 @@ def from_proto(model: onnx.ModelProto) -> ir.Model:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise ConfigError(f"the ONNX model cannot be read: {str(cause).splitlines()[0]}") from error
+        raise ConfigError(f"the ONNX model cannot be read: {one_line(cause)}") from error
 
 
 def _put_right(graph: onnx.GraphProto) -> None:

@@ -11,7 +11,7 @@ import onnxruntime
 from edge_export.data.dataset import Float32
 from edge_export.onnx_graph.examples import Examples, Windows
 from edge_export.onnx_graph.model import Array, drop_unread, from_proto, name_of, only_input, to_proto
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 
 def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -27,7 +27,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes derive from nothing narrower
-        raise ConfigError(f"onnxruntime does not load the model: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"onnxruntime does not load the model: {one_line(error)}") from error
 
 
 def observe(
@@ -72,7 +72,7 @@ def _run(loaded: onnxruntime.InferenceSession, asked: list[str], feed: Mapping[s
     try:
         found: list[Array] = loaded.run(asked, {name: array for name, array in feed.items() if name in read})
     except Exception as error:
-        raise ConfigError(f"onnxruntime does not run the model: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"onnxruntime does not run the model: {one_line(error)}") from error
     return found
 
 

@@ -19,7 +19,7 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 from edge_export.networks import Size, count
 from edge_export.prune.recurrent import prune_recurrent, recurrent_part
 from edge_export.prune.scores import Criterion, Evidence, Scores, parameter_scores
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _step(
     except (IndexError, RuntimeError) as error:
         raise ConfigError(
             f"the layers of this {type(network).__name__} could not be told apart by what depends on them: "
-            f"{str(error).splitlines()[0]}; prune with its layers of doubt in `keep`, or train a narrower one"
+            f"{one_line(error)}; prune with its layers of doubt in `keep`, or train a narrower one"
         ) from error
     network.zero_grad()
     return widths

@@ -26,7 +26,7 @@ from edge_export.tflite.functions import expand
 from edge_export.tflite.lower import COMPOSITES, lower
 from edge_export.tflite.patterns import DOMAIN, fuse, replace
 from edge_export.tflite.signed import sign
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 Array = npt.NDArray[Any]
 
@@ -190,7 +190,7 @@ def _infer(model: onnx.ModelProto, settled: _Settled) -> onnx.ModelProto:
     except shape_inference.InferenceError as error:
         if (inside := next(filter(has_subgraph, model.graph.node), None)) is not None:
             raise UnsupportedNodeError(inside, "it holds a graph of its own, as loops do") from error
-        raise ConfigError(f"the model's shapes contradict each other: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"the model's shapes contradict each other: {one_line(error)}") from error
     inferred = whole.graph
     for info in (*inferred.input, *inferred.value_info, *inferred.output):
         kind = info.type.tensor_type

@@ -10,7 +10,7 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_export.data.dataset import write_npz
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, one_line
 
 
 def save_weights(network: nn.Module, path: Path) -> None:
@@ -28,7 +28,7 @@ def load_pruned(network: nn.Module, path: Path) -> nn.Module:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             sizes = {name: stored[name].shape for name in stored.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path.name}: not the weights of this network: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path.name}: not the weights of this network: {one_line(error)}") from error
     for name, module in network.named_modules():
         _narrow(module, {key: size for key, size in sizes.items() if key.rpartition(".")[0] == name}, name)
     return load_weights(network, path)
@@ -68,5 +68,5 @@ def load_weights(network: nn.Module, path: Path) -> nn.Module:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             network.load_state_dict({name: torch.from_numpy(np.array(stored[name])) for name in stored.files})
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path.name}: not the weights of this network: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path.name}: not the weights of this network: {one_line(error)}") from error
     return network.eval()

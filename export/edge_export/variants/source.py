@@ -13,7 +13,7 @@ import onnx
 from edge_export.onnx_graph.model import Array, graphs_in
 from edge_runtime import engines
 from edge_runtime.engines.base import Engine, EngineOptions, TensorSpec
-from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
+from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
 
 Format = Literal["onnx", "tflite"]
 
@@ -79,7 +79,7 @@ def open_source(path: Path) -> Source:
     except ConfigError:
         raise
     except Exception as error:  # protobuf's own types, and those of a damaged flatbuffer
-        raise ConfigError(f"{path}: not a whole {kind[1:]} file: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path}: not a whole {kind[1:]} file: {one_line(error)}") from error
     _refuse_integers(graph, path)
     format_: Format = "onnx" if kind == ".onnx" else "tflite"
     loaded = load(format_, model)

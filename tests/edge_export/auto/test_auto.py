@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edge_export.auto import Hints
-from edge_export.auto.contents import content_of
-from edge_export.auto.labels import label_pattern
+from edge_export.auto.contents import Content, content_of
+from edge_export.auto.labels import find_labels, label_pattern
 from edge_export.auto.rate import time_column
 from edge_export.auto.scan import Piece
 from edge_export.auto.stratified_split import stratified_split
@@ -116,6 +116,20 @@ def test_a_table_of_labels_names_the_class_of_each_file(tmp_path: Path) -> None:
     recipe = written(folder, tmp_path / "out", "--labels", str(tmp_path / "labels.csv"), "--group", r"^(\w+)-")
     assert recipe.classes == ("high", "low")
     assert recipe.window.clip_s == 0.5
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    files = [Content(name=name, columns={}, samples=1, rate_hz=16_000) for name in ("p1/a.wav", "p2/a.wav", "b.wav")]
+    hints = Hints(labels=table)
+    table.write_text("file,label\np1/a.wav,dog\ntones/p2/a.wav,cat\n./b.wav,cat\np3/a.wav,bird\n")
+    assert find_labels("wav", files, hints).of == {"p1/a.wav": "dog", "p2/a.wav": "cat", "b.wav": "cat"}
+    table.write_text("file,label\na.wav,dog\na.wav,cat\nb.wav,cat\n")
+    with pytest.raises(ConfigError, match=r"p1/a.wav: labels.csv names several labels for it, cat, dog; write the"):
+        find_labels("wav", files, hints)
+    table.write_text("file,label\np1/a.wav,dog\np3/a.wav,cat\nb.wav,cat\n")
+    with pytest.raises(ConfigError, match=r"p2/a.wav: labels.csv names no label for it"):
+        find_labels("wav", files, hints)
 
 
 @pytest.mark.parametrize("names", [False, True])

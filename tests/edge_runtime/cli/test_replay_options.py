@@ -42,9 +42,9 @@ def test_options_become_settings_whoever_answers() -> None:
 def test_labels_are_a_table_where_there_is_such_a_file_and_else_a_column() -> None:
     table, column, none = job("--labels", "truth.csv"), job("--labels", "activity"), job()
     assert (table.labels, table.layout.label, table.scored) == (Path("truth.csv"), "", True)
-    assert (table.keys["one/day.csv"], table.keys["two/day.csv"]) == ("one/day", "two/day")
+    assert [table.played.key_of(name) for name in ("one/day.csv", "two/day.csv")] == ["one/day", "two/day"]
     assert (column.labels, column.layout.label, column.scored) == (None, "activity", True)
-    assert (none.labels, none.layout.label, none.scored, dict(none.keys)) == (None, "", False, {})
+    assert (none.labels, none.layout.label, none.scored) == (None, "", False)
 
 
 @pytest.mark.parametrize(

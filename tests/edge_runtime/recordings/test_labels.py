@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.labels import LEAST, Labels, Stretch, read_labels
+from edge_runtime.recordings.labels import LEAST, Labels, Played, Stretch, read_labels
 
 
 def labels_of(*texts: str, key: str = "w", rate_hz: float = 10.0, start: float = 0.0) -> Labels:
@@ -78,9 +78,9 @@ def test_an_id_counts_before_all_else() -> None:
     assert labels.of("w@5", "w", 0.0, 1.0) == "walk"
 
 
-def read(path: Path, **keys: str) -> Labels:
+def read(path: Path, *files: tuple[Path, str]) -> Labels:
     labels = Labels(0.1, 0.5)
-    read_labels(path, labels, keys)
+    read_labels(path, labels, Played(files))
     return labels
 
 
@@ -94,8 +94,26 @@ def read(path: Path, **keys: str) -> Labels:
 )
 def test_a_table_of_stretches(text: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(text)
-    labels = read(tmp_path / "labels.csv", **{"w.csv": "w"})
+    labels = read(tmp_path / "labels.csv", (tmp_path / "data" / "w.csv", "w"))
     assert (labels.of("", "w", 1, 2), labels.of("", "w", 11, 12)) == ("walk", "run")
+
+
+def test_a_file_of_one_name_in_another_folder_is_another_file(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(f"label,file\nwalk,p1/w.csv\nrun,p2/w.csv\nsit,{tmp_path}/p3/w.csv\n")
+    files = [(tmp_path / person / "w.csv", person) for person in ("p1", "p2", "p3")]
+    labels = read(tmp_path / "labels.csv", *files)
+    assert [labels.of("", key, 0, 1) for _, key in files] == ["walk", "run", "sit"]
+    labels = read(tmp_path / "labels.csv", files[1])
+    assert [labels.of("", key, 0, 1) for _, key in files] == ["", "run", ""]
+
+
+def test_a_name_that_two_files_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("label,file\nwalk,w.csv\n")
+    files = [(tmp_path / person / "w.csv", person) for person in ("p1", "p2")]
+    with pytest.raises(ConfigError, match=r"row 1: 'w.csv' may be .*p1/w.csv or .*p2/w.csv; write the folder"):
+        read(tmp_path / "labels.csv", *files)
+    labels = read(tmp_path / "labels.csv", *((path, "both") for path, _ in files))  # one key is stated for all
+    assert labels.of("", "both", 0, 1) == "walk"
 
 
 def test_stretches_may_be_dates(tmp_path: Path) -> None:

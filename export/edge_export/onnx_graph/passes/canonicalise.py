@@ -24,6 +24,7 @@ from edge_export.onnx_graph.model import (
     to_proto,
     transform,
 )
+from edge_runtime.errors import one_line
 
 
 class Canonicalise(ir.passes.InPlacePass):
@@ -49,7 +50,7 @@ class Canonicalise(ir.passes.InPlacePass):
         try:
             onnx.checker.check_model(to_proto(model), full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise InvalidModelError(f"not a valid ONNX model: {str(error).splitlines()[0]}") from error
+            raise InvalidModelError(f"not a valid ONNX model: {one_line(error)}") from error
 
 
 def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -204,7 +204,8 @@ def _expected(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> Expected:
     if recipe.references is None:
         return Expected()
     contract = recipe.window.contract()
-    return measure_expected(splits.train, splits.recordings.train, contract, recipe.references.triads, cost, say)
+    usual = splits.usual
+    return measure_expected(recipe.window.cut(usual), usual, contract, recipe.references.triads, cost, say)
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,23 @@ class Splits:
     notes: tuple[str, ...] = ()
 
     def unseen(self, recipe: Recipe) -> Dataset:
-        """Return the recordings that what surrounds the networks is fitted to: with folds, all but those of test."""
-        train, validation = self.recordings.train, self.recordings.validation
-        return (
-            replace(train, recordings=(*train.recordings, *validation.recordings)) if recipe.split.folds else validation
-        )
+        """Return the recordings that what surrounds the networks is fitted to: with folds, all but those of test.
+
+        Those of groups that only train are left out.
+        """
+        validation = self.recordings.validation
+        return together(self.usual, validation) if recipe.split.folds else validation
+
+    @property
+    def usual(self) -> Dataset:
+        """Recordings to train on, without the groups that only train: what a usual day brings."""
+        train = self.recordings.train
+        return train.only([group for group in train.groups if group not in self.recordings.train_only])
+
+    @property
+    def chosen(self) -> Dataset:
+        """Recordings of the groups that only train."""
+        return self.recordings.train.only(self.recordings.train_only)
 
     def metrics(self) -> dict[str, Any]:
         """Collect their part of the report."""
@@ -84,7 +96,7 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
         check_units(cut["train"].x, windows.x, dataset.channels, what=name)
         groups = recordings.groups
         say(f"{name}: {len(windows)} windows of {', '.join(groups[:8])}{' ...' if len(groups) > 8 else ''}")
-    notes = _notes(recipe, dataset, cut)
+    notes = _notes(recipe, dataset, cut, parts.train_only)
     for note in notes:
         say(note)
     return Splits(recordings=parts, **cut, digest=contents, notes=tuple(notes))
@@ -95,15 +107,23 @@ def with_validation(recipe: Recipe, splits: Splits) -> Splits:
 
     `Splits.validation` stays, for golden vectors and times: what is computed, and not how well.
     """
-    train, validation = splits.recordings.train, splits.recordings.validation
-    both = replace(train, recordings=(*train.recordings, *validation.recordings))
+    both = together(splits.recordings.train, splits.recordings.validation)
     return replace(splits, recordings=replace(splits.recordings, train=both), train=recipe.window.cut(both))
 
 
-def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows]) -> list[str]:
+def together(one: Dataset, other: Dataset) -> Dataset:
+    """Return the recordings of two data sets of the same form as one."""
+    return replace(one, recordings=(*one.recordings, *other.recordings))
+
+
+def _notes(recipe: Recipe, dataset: Dataset, cut: Mapping[str, Windows], train_only: Sequence[str]) -> list[str]:
     """Describe oddities of the recordings that bear on how far to trust the model."""
     channels, window = recipe.window.channels, recipe.window
     notes = [REFITTED] if recipe.split.refit else []
+    if chosen := np.isin(cut["train"].group, train_only).sum():
+        notes.append(
+            f"{chosen} windows of {', '.join(train_only)} only train the networks; nothing else is fitted to them"
+        )
     notes += few_windows(cut["train"], recipe.classes, hop_s=window.hop / window.rate_hz, what="train")
     if left_out := sum(recording.left_out for recording in dataset.recordings):
         files = sum(bool(recording.left_out) for recording in dataset.recordings)

@@ -92,9 +92,11 @@ hop = 20
 channels = [{ name = "ax", unit = "g" }, { name = "ay", unit = "g" }]
 
 [split]
-train = ["home/p0", "home/p1", "reviewed/*"]
+train = ["home/p0", "home/p1"]
 validation = ["home/p2"]
 test = ["home/p3"]
+train_only = ["reviewed/*"]
+folds = 3
 
 [teacher]
 training = { steps = 40, batch = 16 }
@@ -165,7 +167,11 @@ def test_a_single_test_recording_is_refused_before_training(tmp_path: Path, caps
         np.savez(tmp_path / f"p{person}.npz", x=x, y=y)
     second, window = RECIPE.index('[[data]]\ntype = "table"'), RECIPE.index("[window]")
     recipe = RECIPE[:second] + RECIPE[window:]
-    recipe = recipe.replace('boundaries = "bounds"\n', "").replace(', "reviewed/*"', "").replace("home/", "")
+    recipe = (
+        recipe.replace('boundaries = "bounds"\n', "")
+        .replace('train_only = ["reviewed/*"]\nfolds = 3\n', "")
+        .replace("home/", "")
+    )
     (tmp_path / "recipe.toml").write_text(recipe)
     assert (
         main(["build", str(tmp_path / "recipe.toml"), "--data", f"home={tmp_path}", "-o", str(tmp_path / "out")]) == 2
@@ -196,6 +202,9 @@ def test_a_build_with_reviewed_windows_gives_a_bundle_that_answers_them(export: 
     (bundle,) = (path for path in (tmp_path / "out").glob("*.edge") if "teacher" not in path.name)
     report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
     assert {"reviewed/kitchen", "reviewed/hall"} <= set(report["groups"]["train"])
+    assert any("reviewed/hall, reviewed/kitchen only train the networks" in note for note in report["data_notes"])
+    folds = [line for line in done.stdout.splitlines() if line.startswith("fold ")]
+    assert folds == [f"fold {n} of 3: without home/p{n - 1}" for n in (1, 2, 3)], done.stdout
     with open_bundle(bundle) as opened:
         assert opened.manifest.model == "waves/2"
     answers = tmp_path / "again.jsonl"

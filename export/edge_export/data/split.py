@@ -29,6 +29,8 @@ class SplitRecipe:
         validation: groups to choose on.
         test: groups to evaluate on.
         exclude: groups that are dropped before anything else sees them.
+        train_only: groups of windows that were chosen, such as those that a device was unsure of: they train the
+            networks, and nothing else is fitted to them, since a usual day has fewer of them.
         refit: once everything has been chosen on validation groups, train what was chosen again, on training and
             validation groups together, and ship that.
         folds: what surrounds the networks, and the gate, are fitted to answers of networks that were trained once
@@ -41,13 +43,14 @@ class SplitRecipe:
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    train_only: tuple[str, ...] = ()
     refit: bool = False
     folds: int = 0
     validation_share: float = 0.2
     test_share: float = 0.2
 
     def __post_init__(self) -> None:
-        named = (*self.train, *self.validation, *self.test, *self.exclude)
+        named = (*self.train, *self.validation, *self.test, *self.exclude, *self.train_only)
         for group in named:
             if named.count(group) > 1:
                 raise ValueError(f"group {group!r} is in two sets: what it teaches would be asked of it again")
@@ -59,11 +62,19 @@ class SplitRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Three data sets that share no group."""
+    """Three data sets that share no group.
+
+    Attributes:
+        train: with the groups of `train_only`.
+        validation: to choose on.
+        test: to evaluate on.
+        train_only: names of training groups that nothing but the networks is fitted to.
+    """
 
     train: Dataset
     validation: Dataset
     test: Dataset
+    train_only: tuple[str, ...] = ()
 
     @property
     def groups(self) -> dict[str, list[str]]:
@@ -89,12 +100,12 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
             lack a class.
     """
     recipe = _spelled_out(recipe, dataset.groups)
-    named = {*recipe.train, *recipe.validation, *recipe.test, *recipe.exclude}
+    named = {*recipe.train, *recipe.validation, *recipe.test, *recipe.exclude, *recipe.train_only}
     left = sorted(set(dataset.groups) - named, key=lambda group: _hash(group, seed))
     if recipe.train and recipe.validation and recipe.test:
         # All three are spelled out: a group that appears later must not slip into one of them unseen.
         if left:
-            raise ConfigError(f"split: group {min(left)!r} is in none of train, validation, test, exclude")
+            raise ConfigError(f"split: group {min(left)!r} is in none of train, validation, test, exclude, train_only")
         hashed: tuple[list[str], list[str], list[str]] = ([], [], [])
     else:
         hashed = _distribute(left, recipe)
@@ -106,6 +117,7 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
     for name, groups in sets.items():
         if not groups:
             raise ConfigError(f"split: no group is left for {name}; the data has {', '.join(dataset.groups)}")
+    sets["train"] += recipe.train_only
     parts = {name: dataset.only(groups) for name, groups in sets.items()}
     for name, part in parts.items():
         if missing := _missing(part):
@@ -113,7 +125,7 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
                 f"split: {name} (groups {', '.join(part.groups)}) has no {missing[0]!r}; "
                 "move a group there that has, or leave the class out"
             )
-    return Split(**parts)
+    return Split(**parts, train_only=recipe.train_only)
 
 
 def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
@@ -133,6 +145,7 @@ def _spelled_out(recipe: SplitRecipe, groups: Sequence[str]) -> SplitRecipe:
             validation=found("validation", recipe.validation),
             test=found("test", recipe.test),
             exclude=found("exclude", recipe.exclude),
+            train_only=found("train_only", recipe.train_only),
         )
     except ValueError as error:  # two lists share a group
         raise ConfigError(f"split: {error}") from error

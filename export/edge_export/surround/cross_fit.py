@@ -25,7 +25,7 @@ from edge_export.data.dataset import Dataset, Float32, Int64, Windows
 from edge_export.data.split import Split
 from edge_export.recipe.recipe import Recipe
 from edge_export.selection.timing import answers
-from edge_export.splits import Splits
+from edge_export.splits import Splits, together
 from edge_export.stages import Models, refit_models
 from edge_export.step_cache import Say, StepCache
 
@@ -39,10 +39,12 @@ class Folds:
     Attributes:
         count: how many, at most one for each group.
         apart: groups that no fold is trained on; they are one fold more, the last (rule 3).
+        always: groups that every fold is trained on, and that none answers.
     """
 
     count: int
     apart: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,8 @@ def answers_unseen(
         say: told which fold is trained.
     """
     if recipe.split.folds:
-        whole, folds = splits.unseen(recipe), Folds(recipe.split.folds)
+        whole = together(splits.unseen(recipe), splits.chosen)
+        folds = Folds(recipe.split.folds, always=splits.recordings.train_only)
         return cross_fit(recipe, whole, splits.digest, models, steps, say, folds=folds, files=files)
     given = {
         source.name: answers(source, splits.validation.x)
@@ -110,7 +113,7 @@ def deal(counts: Mapping[str, int], folds: Folds) -> list[list[str]]:
         counts: windows by group.
         folds: 2 or more; at most one for each group is made.
     """
-    free = [group for group in counts if group not in folds.apart]
+    free = [group for group in counts if group not in {*folds.apart, *folds.always}]
     dealt: list[list[str]] = [[] for _ in range(min(folds.count, len(free)))]
     loads = [0] * len(dealt)
     for group in sorted(free, key=lambda each: (-counts[each], each)):

@@ -56,6 +56,15 @@ def test_named_groups_go_where_the_recipe_says() -> None:
     assert parts.groups == {"train": ["a", "b"], "validation": ["c"], "test": ["d"]}
 
 
+def test_groups_that_only_train_are_for_training_and_told_apart() -> None:
+    recipe = SplitRecipe(train=("a", "b"), validation=("c",), test=("d",), train_only=("hard/*",))
+    parts = split(dataset(["hard/1", "a", "b", "c", "d", "hard/2"]), recipe)
+    assert parts.groups == {"train": ["hard/1", "a", "b", "hard/2"], "validation": ["c"], "test": ["d"]}
+    assert parts.train_only == ("hard/1", "hard/2")
+    dealt = split(dataset([*"abcdef", "hard/1"]), SplitRecipe(train_only=("hard/1",)))
+    assert "hard/1" in dealt.groups["train"]
+
+
 @pytest.mark.parametrize("named", [{"train": ("a",)}, {"validation": ("a",)}, {"train": ("a",), "test": ("b",)}])
 def test_what_is_not_named_is_dealt(named: dict[str, Any]) -> None:
     groups = list("abcdef")

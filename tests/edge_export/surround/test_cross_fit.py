@@ -28,6 +28,11 @@ def test_folds_differ_by_no_more_than_the_largest_group(counts: dict[str, int], 
     assert max(sizes) - min(sizes) <= max(counts.values())
 
 
+def test_groups_that_every_fold_is_trained_on_are_in_no_fold() -> None:
+    counts = {"a": 5, "hard": 50, "b": 5, "c": 9}
+    assert deal(counts, Folds(2, always=("hard",))) == deal({"a": 5, "b": 5, "c": 9}, Folds(2))
+
+
 def test_the_order_of_groups_does_not_matter() -> None:
     counts = {"a": 5, "b": 5, "c": 9, "d": 1}
     assert deal(counts, Folds(2)) == deal(dict(reversed(counts.items())), Folds(2))

@@ -38,7 +38,10 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
         super().__init__()
         dilations, counts = _dilations(frames, biases)
         self.parts = nn.ModuleList(
-            [_Part(rows, frames, int(each), int(count)) for each, count in zip(dilations, counts, strict=True)]
+            [
+                _Part(rows, frames, int(each), int(count), (number + 1) % 2)
+                for number, (each, count) in enumerate(zip(dilations, counts, strict=True))
+            ]
         )
         self.width = KERNELS * int(counts.sum())
         self.frames = frames
@@ -59,51 +62,62 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
             count = part.biases.shape[1]
             part.channels.copy_(torch.from_numpy(_channels(x.shape[1], random)))
             drawn = torch.from_numpy(x[random.integers(0, len(x), KERNELS)])
-            outputs = part.convolve(drawn).numpy()
+            halves = [part.convolve(drawn, half, part.padding).numpy() for half in (0, 1)]
             for kernel in range(KERNELS):
                 wanted = quantiles[used : used + count]
                 used += count
-                part.biases[kernel] = torch.from_numpy(np.quantile(outputs[kernel, kernel], wanted))
+                outputs = halves[kernel % 2][kernel, kernel // 2]
+                part.biases[kernel] = torch.from_numpy(np.quantile(outputs, wanted))
 
     def cost(self) -> tuple[int, int, int]:
         """Return its learnt numbers, multiplications with addition, and bytes, all of them in float."""
-        chosen = sum(part.channels.numel() for part in self.parts)
+        chosen = sum(part.channels.numel() for part in self.parts if part.channels.shape[1] > 1)
         taps = len(self.parts) * KERNELS * TAPS
         return self.width, self.frames * (chosen + taps + self.width), 4 * (self.width + chosen + KERNELS * TAPS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, rows, frames) to (batch, width) shares of frames above each bias."""
-        return torch.cat([share for number, part in enumerate(self.parts) for share in part.shares(x, number)], dim=1)
+        return torch.cat([share for part in self.parts for share in part.shares(x)], dim=1)
 
 
 class _Part(nn.Module):  # type: ignore[misc]
-    """One dilation: which channels each kernel sees, and the biases that its outputs are compared with."""
+    """One dilation: which channels each kernel sees, and the biases that its outputs are compared with.
 
-    def __init__(self, rows: int, frames: int, dilation: int, biases: int) -> None:
+    Args:
+        rows: of its input.
+        frames: of its input.
+        dilation: samples between two taps.
+        biases: of each kernel.
+        trimmed: 0 or 1: the kernels of even or odd number that count without the padded ends.
+    """
+
+    def __init__(self, rows: int, frames: int, dilation: int, biases: int, trimmed: int) -> None:
         super().__init__()
         self.dilation = dilation
         self.padding = (TAPS - 1) * dilation // 2
-        self.trims = frames > 2 * self.padding
-        self.register_buffer("channels", torch.zeros(KERNELS, rows))
+        self.paddings = [self.padding, self.padding]
+        if frames > 2 * self.padding:
+            self.paddings[trimmed] = 0
+        self.register_buffer("channels", torch.ones(KERNELS, rows))
         self.register_buffer("biases", torch.zeros(KERNELS, biases))
         self.register_buffer("kernels", _kernels(), persistent=False)
 
-    def convolve(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, rows, frames) to (batch, 84, frames): each kernel's output, summed over its channels."""
+    def convolve(self, x: torch.Tensor, half: int, padding: int) -> torch.Tensor:
+        """(batch, rows, frames) to (batch, 42, frames): outputs of the kernels of even or odd number."""
+        kernels, channels = self.kernels[half::2], self.channels[half::2]
+        if x.shape[1] == 1:  # every kernel sees it; engines convolve in groups at a third of the speed
+            return functional.conv1d(x, kernels, padding=padding, dilation=self.dilation)
         # A sum of outputs is the output of a sum.
-        summed = torch.matmul(self.channels, x)
-        return functional.conv1d(summed, self.kernels, padding=self.padding, dilation=self.dilation, groups=KERNELS)
+        summed = torch.matmul(channels, x)
+        return functional.conv1d(summed, kernels, padding=padding, dilation=self.dilation, groups=KERNELS // 2)
 
-    def shares(self, x: torch.Tensor, number: int) -> list[torch.Tensor]:
+    def shares(self, x: torch.Tensor) -> list[torch.Tensor]:
         """Compute (batch, 42) shares for each bias, of every other kernel without the padded ends."""
-        outputs = self.convolve(x)
         found = []
-        for parity in (0, 1):
-            own, biases = outputs[:, parity::2], self.biases[parity::2]
-            if (number + parity) % 2 and self.trims:
-                own = own[:, :, self.padding : -self.padding]
+        for half, padding in enumerate(self.paddings):
+            outputs, biases = self.convolve(x, half, padding), self.biases[half::2]
             # One bias at a time: all at once would hold a hundred times the outputs.
-            found += [(own > biases[:, at : at + 1]).float().mean(dim=2) for at in range(biases.shape[1])]
+            found += [(outputs > biases[:, at : at + 1]).float().mean(dim=2) for at in range(biases.shape[1])]
         return found
 
 

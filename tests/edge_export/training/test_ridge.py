@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,33 @@ def test_a_rocket_makes_all_its_features_of_any_length(frames: int) -> None:
     shares = answer(body, x)
     assert shares.shape == (4, 84 * 24)
     assert ((shares >= 0) & (shares <= 1)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("frames", [30, 97])
+def test_the_shares_are_those_of_the_paper(rows: int, frames: int) -> None:
+    """Written from section 3 of the paper: sums over taps, one window, kernel and bias at a time."""
+    x = np.random.default_rng(frames).normal(size=(3, rows, frames)).astype(np.float32)
+    body = RocketBody(rows, frames, 8)
+    body.take_biases(x, 0)
+    triples = list(itertools.combinations(range(9), 3))
+    wanted: list[list[float]] = [[] for _ in x]
+    for number, part in enumerate(body.parts):
+        reach = 4 * part.dilation
+        for half in (0, 1):
+            for at in range(part.biases.shape[1]):
+                for kernel in range(half, 84, 2):
+                    taps = np.full(9, -1.0)
+                    taps[list(triples[kernel])] = 2.0
+                    for window, shares in zip(x, wanted, strict=True):
+                        seen = np.pad(part.channels[kernel].numpy() @ window, reach)
+                        outputs = sum(tap * seen[i * part.dilation :][:frames] for i, tap in enumerate(taps))
+                        if (number + half) % 2 and frames > 2 * reach:
+                            outputs = outputs[reach:-reach]
+                        shares.append(float(np.mean(outputs > part.biases[kernel, at].item())))
+    np.testing.assert_allclose(
+        answer(body, x), wanted, atol=1.5 / (frames - 2 * reach if frames > 2 * reach else frames)
+    )
 
 
 def test_probabilities_teach_a_rocket_as_labels_do() -> None:

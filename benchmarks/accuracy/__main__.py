@@ -75,8 +75,8 @@ def _measure(one: Set, options: Options) -> str:
     peers = _peers(one, options.data, recipe.window.rate_hz)
     found: dict[str, list[float]] = {}
     first: list[Line] = []
+    folds = Folds(one.folds, one.apart)
     for seed in range(options.seeds):
-        folds = Folds(one.folds, one.apart)
         given = answers_of(recipe, folders, cache, say, folds=folds, seed=seed)
         judged = [int(given.fold.max())] if one.apart else sorted({*given.fold.tolist()})
         answered = _peers_answers(given, peers, cache, seed=seed, judged=judged)

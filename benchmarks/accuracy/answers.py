@@ -38,7 +38,7 @@ def recipe_of(file: Path, *, small_teacher: bool) -> Recipe:
 
 
 def answers_of(
-    recipe: Path | Recipe,
+    recipe: Recipe,
     folders: Mapping[str, Path],
     cache: Path,
     say: Say,
@@ -51,7 +51,7 @@ def answers_of(
     Nothing is pruned: channels would be chosen again in every fold.
 
     Args:
-        recipe: it, or its file.
+        recipe: as `recipe_of` reads it.
         folders: where the data lies.
         cache: folder for models and answers.
         say: takes progress.
@@ -68,7 +68,7 @@ def answers_of(
 
 
 def networks_of(
-    recipe: Path | Recipe,
+    recipe: Recipe,
     folders: Mapping[str, Path],
     cache: Path,
     say: Say,
@@ -112,10 +112,9 @@ class _Chosen(NamedTuple):
     steps: StepCache
 
 
-def _chosen(recipe: Path | Recipe, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int) -> _Chosen:
+def _chosen(recipe: Recipe, folders: Mapping[str, Path], cache: Path, say: Say, *, seed: int) -> _Chosen:
     cache.mkdir(parents=True, exist_ok=True)
-    stated = load(recipe) if isinstance(recipe, Path) else recipe
-    wanted: Recipe = dataclasses.replace(stated, prune=None, seed=stated.seed + seed)
+    wanted: Recipe = dataclasses.replace(recipe, prune=None, seed=recipe.seed + seed)
     steps = StepCache(cache / "steps", {"code": code_digest()}, say, SystemClock())
     splits = read_splits(wanted, folders, say)
     models = make_models(wanted, splits, steps, say)

@@ -229,12 +229,15 @@ class CaseStore:
             InputError: ``id``: no such case is kept; ``label``: its bundle has no such label.
             StoreError: the disk fails.
         """
-        choices = self.one(id_).contract.choices
-        if label and label not in choices:
-            raise InputError(
-                "label", f"{label[:60]!r} is no label of this case; choose among {', '.join(choices)[:500]}"
-            )
         with self._changing() as db:
+            found = db.execute(_ONE, (id_,)).fetchall()
+            if not found:
+                raise _gone(id_)
+            choices = _case(found[0]).contract.choices
+            if label and label not in choices:
+                raise InputError(
+                    "label", f"{label[:60]!r} is no label of this case; choose among {', '.join(choices)[:500]}"
+                )
             db.execute("UPDATE cases SET label = ? WHERE id = ?", (label, id_))
 
     def erase(self, key: str | None) -> int:
@@ -260,8 +263,17 @@ class CaseStore:
         """
         found = self._rows(_ONE, id_)
         if not found:
-            raise InputError("id", f"no case {id_[:80]!r} is kept; it may have been erased, or made room")
+            raise _gone(id_)
         return _case(found[0])
+
+    def each(self, ids: Iterable[str]) -> Iterator[Case]:
+        """Give cases, each read when it is its turn, without those that were erased or made room by then.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        for id_ in ids:
+            yield from map(_case, self._rows(_ONE, id_))
 
     def summaries(self, state: State, limit: int, key: str = "") -> list[dict[str, Any]]:
         """Return id, key, start, reason and label of cases: open ones by turns, others the oldest first.
@@ -292,12 +304,7 @@ class CaseStore:
             StoreError: the disk fails.
         """
         asked = "SELECT id FROM cases WHERE label NOT IN ('', ?, ?) ORDER BY key, start DESC"
-        ids = self._rows(asked, NONE_OF_THESE, SKIP)
-        for (id_,) in ids:
-            try:
-                yield self.one(id_)
-            except InputError:
-                continue  # it was erased meanwhile
+        return self.each(id_ for (id_,) in self._rows(asked, NONE_OF_THESE, SKIP))
 
     def rivals(self, bundle: str) -> list[tuple[int, Rival, str]]:
         """Give the windows on which a model on trial differs: as drawn, what both said, the label (empty: none yet).
@@ -327,6 +334,10 @@ class CaseStore:
     def _rows(self, statement: str, *parameters: object) -> list[Any]:
         with self._lock, self._named_errors():
             return self._db.execute(statement, parameters).fetchall()
+
+
+def _gone(id_: str) -> InputError:
+    return InputError("id", f"no case {id_[:80]!r} is kept; it was erased, or made room for others")
 
 
 def _pair(rival: Rival) -> bytes:

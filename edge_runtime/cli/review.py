@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_runtime.cli.arguments import count, existing_file
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from edge_runtime.cases.case import Case
@@ -93,13 +93,16 @@ def _list(store: CaseStore, options: argparse.Namespace) -> int:
 def _label(store: CaseStore, options: argparse.Namespace) -> int:
     found = store.summaries("open", options.limit, options.key)
     done = 0
-    for one in found:
-        case = store.one(one["id"])
+    for case in store.each(one["id"] for one in found):
         print(_drawn(case))
         answer = _asked(case)
         if answer is None:
             break
-        store.label(case.id, answer)
+        try:
+            store.label(case.id, answer)
+        except InputError as error:  # the application goes on meanwhile, and cases make room
+            print(f"not noted: {_clean(str(error))}")
+            continue
         done += 1
     print(f"{done} labelled, {store.counts()['open']} open")
     return 0

@@ -188,7 +188,8 @@ async function drifting_and_updating({running, url, folder}) {
 
 // A person labels with the keyboard, blind; asks what the machines said, takes one back, exports, erases.
 async function reviewing({running, url, folder}) {
-  const {page, bad} = await open(running, url);
+  const expected = (line) => line.includes("404");  // for the case that is gone
+  const {page, bad} = await open(running, url, {expected});
   await live(page, STREAMS);
   await page.locator("#to-review").click();
   await page.locator("#case-window polyline").nth(5).waitFor();
@@ -221,6 +222,12 @@ async function reviewing({running, url, folder}) {
   await page.setViewportSize({width: 1400, height: 940});
   if (folder.endsWith("docs")) await page.screenshot({path: `${folder}/page-review.png`});
   await page.setViewportSize(PHONE);
+  const gone = await page.evaluate("review.case.key");
+  await page.evaluate((key) => ask("/api/cases/erase", {key}), gone);  // by somebody else, as it were
+  await page.keyboard.press("1");
+  await page.locator("#review-error", {hasText: "was erased, or made room"}).waitFor();
+  ensure((await page.evaluate("review.case.key")) !== gone, "the next case is shown instead");
+  wrong.push(...(await faults(page)));
   await page.locator("#erase-key").click();
   wrong.push(...(await faults(page)));
   await page.locator("#erase-key", {hasText: "Press again"}).click();

@@ -4,17 +4,26 @@
 const review = {case: null, counts: null, shown: false, undo: [], busy: false, erasing: 0};
 
 async function reviewNext(id) {
+  let next = id;
   try {
     const found = await ask("/api/cases?state=open&limit=1");
     review.counts = found.counts;
-    const next = id || (found.cases[0] && found.cases[0].id);
+    next = id || (found.cases[0] && found.cases[0].id);
     review.case = next ? await ask(`/api/cases/one?id=${encodeURIComponent(next)}`) : null;
     review.shown = false;
     reviewSays("");
   } catch (error) {
+    if (next && error.status === 404) return reviewNext();
     reviewSays(error.message);
   }
   showReview();
+}
+
+// A case may make room for others, or be erased, while a person looks at it: the next one, then.
+async function reviewFailed(error) {
+  if (error.status === 404) await reviewNext();
+  byId("review-done").textContent = "";
+  reviewSays(error.message);
 }
 
 function reviewSays(text) {
@@ -30,7 +39,7 @@ async function labelCase(label) {
     byId("review-done").textContent = `${label}, noted.`;
     await reviewNext();
   } catch (error) {
-    reviewSays(error.message);
+    await reviewFailed(error);
   } finally {
     review.busy = false;
   }
@@ -44,7 +53,7 @@ async function undoLabel() {
     byId("review-done").textContent = "Taken back.";
     await reviewNext(id);
   } catch (error) {
-    reviewSays(error.message);
+    await reviewFailed(error);
   }
 }
 
@@ -53,10 +62,10 @@ async function revealAnswers() {
   try {
     review.case = await ask(`/api/cases/one?answers=1&id=${encodeURIComponent(review.case.id)}`);
     review.shown = true;
+    showReview();
   } catch (error) {
-    reviewSays(error.message);
+    await reviewFailed(error);
   }
-  showReview();
 }
 
 // Erasing takes two presses: the first one says what the second one does.

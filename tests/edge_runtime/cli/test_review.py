@@ -40,6 +40,35 @@ def test_cases_are_labelled_by_numbers_listed_and_exported(
     assert len(out.read_text().splitlines()) == 1 + 2 * 100
 
 
+def test_a_case_that_makes_room_while_a_person_labels_is_passed_over(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mutation: the command ends at a case that was listed and is gone; or it counts a label that nothing kept."""
+    store = CaseStore(app.with_name("cases.db"), 4 * MIB, 1e4)
+    store.erase(None)
+    store.write([case(at, f"key {at}") for at in range(5)], [], 0.0)
+    listed = [one["key"] for one in store.summaries("open", 9)]
+
+    class Person:
+        """For whose second answer it is too late: that case is gone, and so is the next."""
+
+        said = 0
+
+        def readline(self) -> str:
+            self.said += 1
+            if self.said == 2:
+                for key in listed[1:3]:
+                    store.erase(key)
+            return "1\n"
+
+    monkeypatch.setattr("sys.stdin", Person())
+    assert main(["review", "label", str(app)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("not noted: ") == 1
+    assert "3 labelled, 0 open" in shown
+    store.close()
+
+
 def test_cases_of_a_key_are_erased(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["review", "erase", str(app), "--key", "a"]) == 0
     assert main(["review", "erase", str(app), "--all"]) == 0

@@ -22,6 +22,7 @@ from tests.integration.running import (
     environment,
     listening,
     streams,
+    subscribed,
     until,
     write_recording,
 )
@@ -207,14 +208,10 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, 
             f'[[sink]]\ntype = "mqtt"\nbroker = "b"\n[[sink]]\ntype = "jsonl"\npath = "answers.jsonl"\n{state}'
         )
         (stream,) = streams(1, 40)
-        (message,) = cut(stream, lambda: 40)
-
-        def answered() -> bool:
-            publisher.send([message])  # again and again, until it has subscribed
-            return bool(heard)
-
         with Trace(tmp_path, *command("run", "app.toml")) as trace:
-            trace.until(answered)
+            trace.until(lambda: subscribed(broker, trace.said))
+            publisher.send(cut(stream, lambda: 40))
+            trace.until(lambda: heard)
             trace.terminate()
             trace.ended()
     assert answers(tmp_path / "answers.jsonl")

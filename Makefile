@@ -175,9 +175,12 @@ clean:
 
 # -- the environments ------------------------------------------------------------------------------------------------
 
+# $(call environment,FOLDER,PYTHON): an environment whose pip works, even where Ctrl-C came while pip replaced itself.
 # $(call new,PYTHON): pip itself, and what builds this package.
 # $(call install,PYTHON,EXTRAS,GROUP): what the extras and the group need, and edge-runtime if there are extras.
 # $(call workstation,PYTHON,EXTRAS): edge-export, and what its extras need.
+environment = $(1)/bin/python -m pip install --help >/dev/null 2>&1 || \
+	{ rm -rf $(1)/lib/python*/site-packages/pip $(1)/lib/python*/site-packages/pip-*; $(or $(2),$(PYTHON)) -m venv $(1); }
 pip = $(1) -m pip --disable-pip-version-check --quiet install
 ifeq ($(LOCKED),no)
 comma := ,
@@ -197,10 +200,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "edge-runtime needs Python 3.10 or newer; name one with: make PYTHON=python3.10 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV) (once)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(call environment,$(VENV))
 
 # pip itself, and what builds this package.
 $(VENV)/.build: locks/build.txt | $(BIN)/python
+	@$(call environment,$(VENV))
 	@$(call new,$(BIN)/python)
 	@touch $@
 
@@ -222,7 +226,7 @@ $(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) lock
 # What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.
 $(EXPORT)/.ready: pyproject.toml export/pyproject.toml locks/build.txt locks/export.txt locks/test.txt
 	@echo "installing the export toolchain (once)"
-	@$(PYTHON) -m venv $(EXPORT)
+	@$(call environment,$(EXPORT))
 	@$(call new,$(EXPORT)/bin/python)
 	@$(call pip,$(EXPORT)/bin/python) $(TORCH)
 	@$(call install,$(EXPORT)/bin/python,$(DEVICE),test)
@@ -230,7 +234,7 @@ $(EXPORT)/.ready: pyproject.toml export/pyproject.toml locks/build.txt locks/exp
 	@touch $@
 
 $(RETIRED)/.ready: locks/build.txt locks/tflite-runtime.txt
-	@python3.11 -m venv $(RETIRED)
+	@$(call environment,$(RETIRED),python3.11)
 	@$(call new,$(RETIRED)/bin/python)
 	@$(call pip,$(RETIRED)/bin/python) --require-hashes -r locks/tflite-runtime.txt
 	@touch $@
@@ -245,14 +249,14 @@ $(PAGE)/.ready: tests/browser/package.json tests/browser/package-lock.json
 
 # What writes the locks and audits them.
 $(UPKEEP)/.ready: pyproject.toml locks/build.txt locks/upkeep.txt
-	@$(PYTHON) -m venv $(UPKEEP)
+	@$(call environment,$(UPKEEP))
 	@$(call new,$(UPKEEP)/bin/python)
 	@$(call install,$(UPKEEP)/bin/python,,upkeep)
 	@touch $@
 
 $(RAY)/.ready: pyproject.toml locks/build.txt locks/onnx.txt locks/tflite.txt locks/ray.txt locks/test.txt
 	@echo "installing Ray (once)"
-	@$(PYTHON) -m venv $(RAY)
+	@$(call environment,$(RAY))
 	@$(call new,$(RAY)/bin/python)
 	@$(call install,$(RAY)/bin/python,$(DEVICE) ray,test)
 	@touch $@
@@ -260,7 +264,7 @@ $(RAY)/.ready: pyproject.toml locks/build.txt locks/onnx.txt locks/tflite.txt lo
 # What builds the site.
 $(DOCS)/.ready: pyproject.toml locks/build.txt locks/docs.txt
 	@echo "installing what builds the site (once)"
-	@$(PYTHON) -m venv $(DOCS)
+	@$(call environment,$(DOCS))
 	@$(call new,$(DOCS)/bin/python)
 	@$(call install,$(DOCS)/bin/python,,docs)
 	@touch $@

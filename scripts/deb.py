@@ -140,6 +140,17 @@ def keep(built: Built, target: Target, out: Path, revision: str = "") -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Files of a package as they will lie on the device; they are packed from here, once or for several versions."""
+
+    target: Target
+    root: Path
+    place: wheels.Place
+    hashes: dict[str, tuple[str, ...]]
+    """Of the wheels that came in, by the package's name."""
+
+
 def build(target: Target, at: Path, place: wheels.Place, revision: str = "") -> Built:
     """Build a package.
 
@@ -152,6 +163,11 @@ def build(target: Target, at: Path, place: wheels.Place, revision: str = "") -> 
     Raises:
         subprocess.CalledProcessError: pip or dpkg-deb failed; it has said why.
     """
+    return pack(stage(target, at, place), revision)
+
+
+def stage(target: Target, at: Path, place: wheels.Place) -> Staged:
+    """Lay out all files of a package below `at`; see `build`."""
     root = at / "root"
     site = root / target.site.relative_to("/")
     hashes = _install(target, wheels.build(".", at / "wheel", place), site)
@@ -163,15 +179,22 @@ def build(target: Target, at: Path, place: wheels.Place, revision: str = "") -> 
     service = ServiceConfig(app=CONFIG, python=HOME / "bin" / "python3")
     _put(root, "lib/systemd/system/edge-runtime.service", unit(_default_app(target), service))
     _put(root, "usr/share/doc/edge-runtime/copyright", (RECIPE / "copyright").read_text("utf-8"))
+    return Staged(target, root, place, hashes)
+
+
+def pack(staged: Staged, revision: str = "") -> Built:
+    """Write the package beside its files; see `build`."""
+    target, root = staged.target, staged.root
     _control(target, root, revision)
     _settle(root)
-    path = at / target.file(revision)
-    environment = os.environ | dict(place.environment) | {"SOURCE_DATE_EPOCH": str(wheels.commit_time())}
+    path = root.with_name(target.file(revision))
+    environment = os.environ | dict(staged.place.environment) | {"SOURCE_DATE_EPOCH": str(wheels.commit_time())}
     # xz: 38 MB in 80 s instead of 45 MB in 4 s, and a Raspberry Pi needs as much longer to unpack it.
     command = ["dpkg-deb", "--build", "--root-owner-group", "-Zzstd", "-z10", "--threads-max=1", str(root), str(path)]
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    site = root / target.site.relative_to("/")
     there = {canonicalize_name(one.name) for one in distributions(path=[str(site)])}
-    parts = [dataclasses.replace(pin, hashes=hashes[pin.name]) for pin in target.pins() if pin.name in there]
+    parts = [dataclasses.replace(pin, hashes=staged.hashes[pin.name]) for pin in target.pins() if pin.name in there]
     return Built(path, parts, sbom.licences([site]))
 
 
@@ -234,6 +257,7 @@ def _environment(target: Target, root: Path) -> None:
 
 def _control(target: Target, root: Path, revision: str) -> None:
     """Write DEBIAN/: control file, scripts, conffiles, checksums."""
+    shutil.rmtree(root / "DEBIAN", ignore_errors=True)  # of another version
     paths = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
     sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}" for path in paths]
     kilobytes = sum(-(-path.stat().st_size // 1024) for path in paths)

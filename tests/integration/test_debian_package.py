@@ -86,9 +86,9 @@ def target(request: pytest.FixtureRequest) -> deb.Target:
 @pytest.fixture(scope="module")
 def built(target: deb.Target, tmp_path_factory: pytest.TempPathFactory) -> list[deb.Built]:
     """Two versions for this machine."""
-    out = tmp_path_factory.mktemp("packages")
     place = dataclasses.replace(wheels.PLACES[0], mode=0o644)
-    return [deb.build(target, out / str(number), place, revision) for number, revision in enumerate(("", ".1"))]
+    staged = deb.stage(target, tmp_path_factory.mktemp("packages"), place)
+    return [deb.pack(staged, revision) for revision in ("", ".1")]
 
 
 @pytest.fixture

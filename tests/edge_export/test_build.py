@@ -26,19 +26,14 @@ from edge_runtime.cli import main as edge_runtime  # noqa: E402
 from edge_runtime.clock import Clock  # noqa: E402
 from edge_runtime.errors import ConfigError  # noqa: E402
 from tests.edge_export.graphs import GraphBuilder  # noqa: E402
-from tests.edge_export.waves import RECIPE, write_recordings  # noqa: E402
+from tests.edge_export.waves import RECIPE  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recordings(tmp_path_factory.mktemp("waves"))
-
-
-@pytest.fixture(scope="module")
-def built(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(waves: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
     (out / "recipe.toml").write_text(RECIPE)
-    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={data}", "-o", str(out / "built")]) == 0
+    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={waves}", "-o", str(out / "built")]) == 0
     return out / "built"
 
 
@@ -148,14 +143,14 @@ def test_everything_is_judged_beside_a_plain_baseline(built: Path) -> None:
 
 
 def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
-    built: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "again"
     out.mkdir()
     (out / "cache").symlink_to(built / "cache")
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
-    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(out)]) == 0
+    assert main(["build", str(recipe), "--data", f"waves={waves}", "-o", str(out)]) == 0
     said = capsys.readouterr().out
     assert "student: found in the cache" in said
     assert "done in" not in said
@@ -164,7 +159,7 @@ def test_a_second_build_repeats_no_training_and_gives_the_same_bytes(
 
 
 def test_a_given_teacher_that_looks_at_the_whole_batch_is_refused_before_anything_is_trained(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph = GraphBuilder(2, 60)
     loudest = graph.node("ReduceMax", graph.node("Abs", "window"), keepdims=1)
@@ -175,7 +170,7 @@ def test_a_given_teacher_that_looks_at_the_whole_batch_is_refused_before_anythin
     onnx.save(model, str(tmp_path / "teacher.onnx"))
     begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
     (tmp_path / "recipe.toml").write_text(RECIPE[:begin] + '[teacher]\ngiven = "probabilities"\n' + RECIPE[end:])
-    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]
     assert main([*arguments, "--teacher", str(tmp_path / "teacher.onnx")]) == 2
     said = capsys.readouterr()
     assert "windows together differ by" in said.err
@@ -184,7 +179,7 @@ def test_a_given_teacher_that_looks_at_the_whole_batch_is_refused_before_anythin
 
 
 def test_a_build_names_its_steps_by_our_own_version_and_code(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    waves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Mapping[str, str]] = []
 
@@ -194,7 +189,7 @@ def test_a_build_names_its_steps_by_our_own_version_and_code(
 
     monkeypatch.setattr("edge_export.build.StepCache", steps)
     (tmp_path / "recipe.toml").write_text(RECIPE)
-    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 2
+    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]) == 2
     assert seen[0]["edge-runtime"] == __version__
     assert seen[0]["code"] == code_digest()
 
@@ -213,19 +208,19 @@ def test_a_build_names_its_steps_by_our_own_version_and_code(
     ],
 )
 def test_a_recipe_that_cannot_be_followed_ends_at_once_with_one_line(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+    waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
 ) -> None:
     recipe = tmp_path / "recipe.toml"
     assert change[0] in RECIPE
     recipe.write_text(RECIPE.replace(*change))
-    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 2
+    assert main(["build", str(recipe), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(message, error), error
 
 
 def test_a_given_teacher_is_asked_instead_of_trained(
-    built: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open_bundle(built / "waves-teacher.edge") as bundle:
         model = bundle.read_variant(bundle.manifest.variants[0].name)
@@ -233,7 +228,7 @@ def test_a_given_teacher_is_asked_instead_of_trained(
     recipe = tmp_path / "recipe.toml"
     begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
     recipe.write_text(RECIPE[:begin] + '[teacher]\ngiven = "probabilities"\n' + RECIPE[end:])
-    arguments = ["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    arguments = ["build", str(recipe), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]
     assert main(arguments) == 2
     assert "--teacher MODEL.onnx" in capsys.readouterr().err
     assert main([*arguments, "--teacher", str(tmp_path / "teacher.onnx")]) == 0

@@ -16,23 +16,18 @@ from edge_export.cli import main
 from edge_export.splits import REFITTED
 
 from edge_runtime.bundle.bundle import open_bundle
-from tests.edge_export.waves import RECIPE, write_recordings
+from tests.edge_export.waves import RECIPE
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recordings(tmp_path_factory.mktemp("waves"))
-
-
-@pytest.fixture(scope="module")
-def refitted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def refitted(waves: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build by the recipe, unpruned, for every architecture, whose networks are trained again on p3 too."""
     out = tmp_path_factory.mktemp("refit")
     begin, end = RECIPE.index("[prune]"), RECIPE.index("[quantise]")
     recipe = RECIPE[:begin] + RECIPE[end:].replace("training = { steps = 40,", "# training = { steps = 40,")
     recipe = recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true')
     (out / "recipe.toml").write_text(recipe.replace('targets = ["cpu", "raspberry-pi-4"]', 'targets = ["any"]'))
-    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={data}", "-o", str(out / "built")]) == 0
+    assert main(["build", str(out / "recipe.toml"), "--data", f"waves={waves}", "-o", str(out / "built")]) == 0
     return out / "built"
 
 
@@ -61,13 +56,15 @@ def test_a_bundle_for_any_architecture_holds_the_files_of_all(refitted: Path) ->
 
 
 @pytest.mark.slow
-def test_a_refit_changes_the_files_and_neither_temperature_nor_gate(refitted: Path, data: Path, tmp_path: Path) -> None:
+def test_a_refit_changes_the_files_and_neither_temperature_nor_gate(
+    refitted: Path, waves: Path, tmp_path: Path
+) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text((refitted.parent / "recipe.toml").read_text().replace("refit = true", "refit = false"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cache").symlink_to(refitted / "cache")
     before = len(list((refitted / "cache").iterdir()))
-    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 0
+    assert main(["build", str(recipe), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]) == 0
     assert len(list((refitted / "cache").iterdir())) == before, "the first fit is the same with a refit and without"
     first, second = (orjson.loads((folder / "report.json").read_bytes()) for folder in (tmp_path / "out", refitted))
     for chosen in ("temperature", "gate", "validation", "choice"):
@@ -81,7 +78,7 @@ def test_a_refit_changes_the_files_and_neither_temperature_nor_gate(refitted: Pa
 
 @pytest.mark.slow
 def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_seen_it(
-    refitted: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    refitted: Path, waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
@@ -90,7 +87,7 @@ def test_with_folds_the_gate_is_fitted_to_every_group_by_networks_that_have_not_
     )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cache").symlink_to(refitted / "cache")
-    assert main(["build", str(recipe), "--data", f"waves={data}", "-o", str(tmp_path / "out")]) == 0
+    assert main(["build", str(recipe), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     held = [set(found.split(", ")) for found in re.findall(r"fold \d of 2: without (.*)", said)]
     assert sorted(set.union(*held)) == ["p0", "p1", "p2", "p3"]

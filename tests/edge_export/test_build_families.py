@@ -21,23 +21,18 @@ from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import ConfigError
 from tests.edge_export.graphs import GraphBuilder
-from tests.edge_export.waves import RECIPE, write_recordings
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_recordings(tmp_path_factory.mktemp("waves"))
+from tests.edge_export.waves import RECIPE
 
 
 @pytest.mark.slow
 def test_a_rocket_is_a_teacher_without_gradient_training_and_is_refitted_as_the_others(
-    data: Path, tmp_path: Path
+    waves: Path, tmp_path: Path
 ) -> None:
     begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
     rocket = '[teacher]\ncandidates = [{ type = "rocket", width = 0.1, windows = 300 }]\n'
     recipe = RECIPE[:begin] + rocket + RECIPE[end : RECIPE.index("[prune]")] + RECIPE[RECIPE.index("[gate]") :]
     (tmp_path / "recipe.toml").write_text(recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true'))
-    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]
     assert main(arguments) == 0
     report = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
     assert len(report["teacher"]["tried"]) == 1
@@ -68,7 +63,7 @@ NARROW = """network = { type = "rocket", width = 0.02 }
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["Forest", "Rocket"])
 def test_a_closed_form_is_a_student_in_every_format_and_answers_from_its_bundle(
-    family: str, data: Path, tmp_path: Path
+    family: str, waves: Path, tmp_path: Path
 ) -> None:
     recipe = RECIPE[: RECIPE.index("[teacher]")] + CLOSED + RECIPE[RECIPE.index("[gate]") :]
     if family == "Rocket":
@@ -76,7 +71,7 @@ def test_a_closed_form_is_a_student_in_every_format_and_answers_from_its_bundle(
     recipe = recipe.replace("stream_hop = 8\n", "").replace('validation = ["p3"]', 'validation = ["p3"]\nrefit = true')
     (tmp_path / "recipe.toml").write_text(recipe)
     out = tmp_path / "out"
-    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(out)]) == 0
+    assert main(["build", str(tmp_path / "recipe.toml"), "--data", f"waves={waves}", "-o", str(out)]) == 0
     report = orjson.loads((out / "report.json").read_bytes())
     assert report["student"]["family"] == family
     assert not report["left_out"]
@@ -104,7 +99,7 @@ def test_what_only_gradients_can_do_is_refused_for_a_forest(tmp_path: Path, part
 
 @pytest.mark.slow
 def test_an_embedding_beside_the_recipe_is_a_teacher_in_every_fold(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    waves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begin, end = RECIPE.index("[teacher]"), RECIPE.index("[student]")
     teacher = """[teacher]
@@ -117,7 +112,7 @@ candidates = [
 """
     recipe = RECIPE[:begin] + teacher + RECIPE[end : RECIPE.index("[prune]")] + RECIPE[RECIPE.index("[gate]") :]
     (tmp_path / "recipe.toml").write_text(recipe.replace('validation = ["p3"]', 'validation = ["p3"]\nfolds = 2'))
-    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={data}", "-o", str(tmp_path / "out")]
+    arguments = ["build", str(tmp_path / "recipe.toml"), "--data", f"waves={waves}", "-o", str(tmp_path / "out")]
     assert main(arguments) == 2
     assert "cannot read" in capsys.readouterr().err
     b = GraphBuilder(2, 60)

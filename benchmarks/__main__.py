@@ -61,6 +61,7 @@ SCRIPTS = {
     "wake-words": "bench_wake_words",
     "otlp": "bench_otlp",
     "workers": "bench_workers",
+    "update-times": "bench_update_times",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from edge_runtime._version import __version__
 from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.system.iso8601 import in_words
 
 if TYPE_CHECKING:
     from edge_runtime.config import AppConfig
+    from edge_runtime.manifest import Manifest
     from edge_runtime.update.config import UpdateConfig
     from edge_runtime.update.state import State
     from edge_runtime.update.update_store import UpdateStore
@@ -32,7 +36,8 @@ def add(commands: Any) -> None:
         help="updates over the air: status, apply, hold, rollback",
         description=(
             "Look at and steer the updates of an application. It need not run: what is asked for is left in its update "
-            "folder, and done within poll_s (5 s unless the file says otherwise), or at its next start."
+            "folder, and done within poll_s (5 s unless the file says otherwise), or at its next start. Exit code of "
+            "status: 3 where the last update was refused or rolled back."
         ),
         epilog=(
             "examples:\n"
@@ -54,6 +59,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show, or leave a request."""
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.update.state import BY_OPERATOR  # noqa: PLC0415
     from edge_runtime.update.update_store import UpdateStore  # noqa: PLC0415
 
     config = configuration.load_config(options.config)
@@ -61,10 +67,11 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.config} has no table [update]; see docs/updates.md")
     store = UpdateStore(config.update.folder, read_only=True)
     if options.action == "status":
-        _show(store.state, as_json=options.json)
+        _show(store, config, as_json=options.json)
         if config.update.prove == "better" and not options.json:
             _show_proof(store.state, config, config.update)
-        return 0
+        latest = store.state.history[-1:]
+        return 3 if any(one.result != "accepted" and one.reason != BY_OPERATOR for one in latest) else 0
     _post(store, config, config.update, options)
     return 0
 
@@ -79,7 +86,15 @@ def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: 
         raise ConfigError(f"update.folder {update.folder}: no application has used it yet; start one first")
     if bundle is not None:  # so that the error of a wrong file is shown here, and not in a log
         keys = KeyChain(config.model.trusted_keys, update.key_threshold, update.folder, read_only=True)
-        check.open_candidate(bundle, update, keys.current.keys, SystemClock()).close()
+        running = _running(store, config)
+        with check.open_candidate(bundle, update, keys.current.keys, SystemClock()) as candidate:
+            found = running and check.examine(
+                candidate, None, store.state, running, update,
+                has_cloud=config.cloud is not None, events=config.events or (), by_operator=True,
+            )  # fmt: skip
+            if running and found is None:
+                print(f"{candidate.manifest.model} runs, or is being tried, already")
+                return
     try:
         inbox.post(store, inbox.Request(action=options.action), bundle)
     except OSError as error:
@@ -107,12 +122,26 @@ def _show_proof(state: State, config: AppConfig, update: UpdateConfig) -> None:
         print(f"proof      {tried.model}: {found.line(update.prove_labels)} (edge-runtime review label)")
 
 
-def _show(state: State, *, as_json: bool) -> None:
+def _running(store: UpdateStore, config: AppConfig) -> Manifest | None:
+    """Return the manifest of what has proved itself; None where its file cannot be read."""
+    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415
+
+    installed = store.state.running
+    path = config.model.bundle if installed is None else store.path(installed.sha256)
+    with suppress(EdgeError), open_bundle(path) as bundle:
+        return bundle.manifest
+    return None
+
+
+def _show(store: UpdateStore, config: AppConfig, *, as_json: bool) -> None:
+    state, found = store.state, _running(store, config) or store.state.running
+    running = found.model if found is not None else "the configured bundle, which cannot be read"
     if as_json:
-        print(orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
+        document = {"answering": running, "runtime": __version__, **asdict(state)}
+        print(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
         return
-    running = state.running.model if state.running is not None else "the configured bundle"
-    print(f"running    {running}")
+    where = f", sha256 {state.running.sha256[:12]}" if state.running is not None else ", as configured"
+    print(f"running    {running}{where}; runtime {__version__}")
     if state.candidate is not None:
         print(f"candidate  {state.candidate.model}, {state.phase}, start {state.starts}")
     for held in state.held:

@@ -112,6 +112,11 @@ class StateStore:
         return self._rows.keys()
 
     @property
+    def full(self) -> bool:
+        """A further key would take the place of another one."""
+        return len(self._rows) >= self._max_keys
+
+    @property
     def bytes_per_key(self) -> int:
         """Bytes that a key takes."""
         return bytes_per_key(self._specs)

@@ -103,6 +103,7 @@ class BrokerClient:
         self._closed = False
         self._published_status: dict[str, Mapping[str, object]] = {}
         self._presence: Presence | None = None
+        self._last_words: tuple[Message, Message, Callable[[], Message]] | None = None
         metrics.gauges[self._gauge] = 0.0
 
     # -- what sources and sinks use ------------------------------------------------------------------------------
@@ -149,7 +150,24 @@ class BrokerClient:
         """Show that we are there as this says, in place of the status topic; before `open`."""
         assert not self.config.status_topic, "one connection has one Will"
         assert self._presence is None, "one connection has one Will"
+        assert self._last_words is None, "one connection has one Will"
         self._presence = presence
+
+    def leave_will(self, will: Message, farewell: Message, there: Callable[[], Message]) -> bool:
+        """Have the broker publish `will` once the connection is lost; before `open`.
+
+        Args:
+            will: for the broker to publish.
+            farewell: published at the end of a connection in good order.
+            there: makes what is published each time the broker accepts the connection, over the will of the one before.
+
+        Returns:
+            False where the status topic or a presence has the connection's one Will.
+        """
+        if self.config.status_topic or self._presence is not None:
+            return False
+        self._last_words = will, farewell, there
+        return True
 
     def renew(self) -> None:
         """End the connection in good order, and begin another: what a `Presence` was shown is over."""
@@ -267,6 +285,8 @@ class BrokerClient:
             outbound_queue.enqueue([self._presence.farewell()], None)
         elif self.config.status_topic:
             outbound_queue.enqueue([self._status("offline", "stopped")], None)
+        elif self._last_words is not None:
+            outbound_queue.enqueue([self._last_words[1]], None)
 
     def _drain(self, loop: Loop, outbound_queue: OutboundQueue, until: float) -> None:
         """Wait for what is on its way; the loop may not be running any more."""
@@ -319,7 +339,7 @@ class BrokerClient:
             client_id=self._client_id,
             version=self._attempts.version,
             clean_start=clean_start or self._presence is not None,
-            will=self._will if config.status_topic or self._presence is not None else None,
+            will=self._will if config.status_topic or self._presence or self._last_words else None,
         )
         if self._batched:
             return batched.BatchedConnection(config, identity, self)
@@ -367,6 +387,8 @@ class BrokerClient:
         )
         if self.config.status_topic:
             outbound_queue.enqueue_first(self._status("online", ""))
+        elif self._last_words is not None:
+            outbound_queue.enqueue_first(self._last_words[2]())
         # The first time always: this run may ask for other topics than the one that left the session.
         filters = self._router.filters()
         if filters and not (accepted.session_present and self._subscribed):
@@ -487,6 +509,8 @@ class BrokerClient:
     def _will(self) -> Message:
         if self._presence is not None:
             return self._presence.will()
+        if self._last_words is not None:
+            return self._last_words[0]
         return self._status("offline", "connection lost")
 
     def _status(self, status: str, reason: str) -> Message:

@@ -8,6 +8,8 @@ from edge_runtime.update.shadow import Tally
 
 _EARLY = 50
 """Compared windows after which too little agreement ends a run before its time."""
+_TIMED = 5
+"""Times of both models without which nothing is said of their ratio, neither for nor against."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +49,13 @@ def fault(rules: Rules, tally: Tally, elapsed: Elapsed) -> str | None:
                 f"it agrees with the old one on {tally.agreement:.1%} of {tally.compared} windows, "
                 f"the limit is {rules.min_agreement:.1%}"
             )
-        if tally.slowdown > rules.max_slowdown:
+        if tally.timings >= _TIMED and tally.slowdown > rules.max_slowdown:
             return f"it takes {tally.slowdown:.1f} times as long as the old one, the limit is {rules.max_slowdown:g}"
     return None
 
 
 def passed(rules: Rules, tally: Tally, elapsed: Elapsed) -> bool:
-    """Return whether time and windows are full. Ask `fault` first."""
+    """Return whether time, windows and times of both models are full. Ask `fault` first."""
     seen = tally.compared if rules.comparable else tally.answered
-    return elapsed.seconds >= rules.seconds and seen >= rules.windows
+    timed = tally.timings >= _TIMED or not rules.comparable
+    return elapsed.seconds >= rules.seconds and seen >= rules.windows and timed

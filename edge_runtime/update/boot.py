@@ -1,8 +1,8 @@
 """Starter: chooses the bundle that a start loads, by the state file, and writes it there before loading.
 
 A candidate that takes the process with it can do so `max_failed_starts` times: each start is counted on disk before the
-model is touched, and forgotten when the process ends in order or the candidate proves healthy. (ESPHome's safe mode and
-Mender's boot counter work the same way.)
+model is touched, and forgotten when the process ends in order, the candidate has answered for an hour, or it proves
+healthy. (ESPHome's safe mode and Mender's boot counter work the same way.)
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Starter:
         """Count a start of the candidate on disk; False if it must not be started."""
         try:
             if state.starts >= self._max_failed_starts:
-                reason = f"{state.starts} starts in a row ended before it was healthy"
+                reason = f"{state.starts} starts in a row ended within an hour, and not in order"
                 log.error("update: rolled back: %s", self._store.change(lambda now: rolled_back(now, reason)).last)
                 return False
             self._store.change(started_again)

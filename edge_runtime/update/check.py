@@ -18,8 +18,13 @@ from edge_runtime.update.config import UpdateConfig
 from edge_runtime.update.state import Installed, State
 
 
-def admit(state: State, running: Manifest, name: str, version: int, sha256: str) -> bool:
+def admit(state: State, running: Manifest, name: str, version: int, sha256: str, *, by_operator: bool = False) -> bool:
     """Return whether a version is wanted: asked of an announcement, and again of what the bundle says of itself.
+
+    1. A version below the floor is refused. The floor is the highest one that has passed its trial here; one that was
+       held back afterwards counts no more.
+    2. What was held back or refused before is refused again.
+    3. An operator at the device outranks rules 1 and 2.
 
     Returns:
         False if it is what runs or is being tried already.
@@ -32,14 +37,17 @@ def admit(state: State, running: Manifest, name: str, version: int, sha256: str)
         raise UpdateRefused("name", f"{model} is no update of {running.name}")
     if version == running.version:
         return False
-    if (held := state.held_back(name, version)) is not None:
-        raise UpdateRefused("held", f"{model} is held back: {held.reason}")
     if state.candidate is not None and state.candidate.sha256 == sha256:
         return False
-    highest = max(running.version, state.highest.get(name, 0))
-    if version < highest:
-        raise UpdateRefused("older", f"{model} is older than {name}/{highest}, which was accepted here; give it a "
-                            "higher version")  # fmt: skip
+    if by_operator:  # rule 3
+        return True
+    if (held := state.held_back(name, version)) is not None:  # rule 2
+        raise UpdateRefused("held", f"{model} is held back: {held.reason}")
+    passed = state.highest.get(name, 0)
+    floor = running.version if state.held_back(name, passed) else max(running.version, passed)
+    if version < floor:  # rule 1
+        raise UpdateRefused("older", f"{model} is older than {name}/{floor}, which passed its trial here; give it a "
+                            "higher version, or install it on the device: edge-runtime update apply")  # fmt: skip
     if sha256 in state.refused:
         raise UpdateRefused("refused", f"{model} was refused before: {state.refused[sha256]}")
     return True
@@ -72,6 +80,7 @@ def examine(
     *,
     has_cloud: bool,
     events: Sequence[EventRule] = (),
+    by_operator: bool = False,
 ) -> Installed | None:
     """Compare a verified bundle to what was announced and to what runs.
 
@@ -84,7 +93,7 @@ def examine(
     manifest = bundle.manifest
     if announced is not None and (announced.name, announced.version) != (manifest.name, manifest.version):
         raise UpdateRefused("announcement", f"{announced.model} was announced, and it is {manifest.model}")
-    if not admit(state, running, manifest.name, manifest.version, bundle.digest):
+    if not admit(state, running, manifest.name, manifest.version, bundle.digest, by_operator=by_operator):
         return None
     differs = difference(running, manifest)
     if differs in ("channels", "rate"):
@@ -107,7 +116,8 @@ def examine(
             "contract", f"{manifest.model} lacks labels that [[events]] of the application name: "
             f"{', '.join(sorted(missing))}; change them first"
         )  # fmt: skip
-    return Installed(name=manifest.name, version=manifest.version, sha256=bundle.digest)
+    asked = by_operator or manifest.model in state.granted
+    return Installed(name=manifest.name, version=manifest.version, sha256=bundle.digest, by_operator=asked)
 
 
 def difference(old: Manifest, new: Manifest) -> str:

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from edge_runtime import schema
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.system import durable_file
 from edge_runtime.system.control_spool import Spool
-from edge_runtime.update.state import State, forgiven, paused, withdrawn
+from edge_runtime.update.state import State, forgiven, opened, paused, withdrawn
 from edge_runtime.update.update_store import UpdateStore
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,13 @@ class Request:
     """A request of an operator."""
 
     action: Literal["hold", "apply", "rollback"]
+    bundle: bool = False
+    """A bundle comes with it: `post` sets it."""
 
     def obey(self, state: State) -> State:
         """Apply it to a state."""
-        return {"hold": paused, "apply": forgiven, "rollback": withdrawn}[self.action](state)
+        apply = opened if self.bundle else forgiven
+        return {"hold": paused, "apply": apply, "rollback": withdrawn}[self.action](state)
 
 
 def post(store: UpdateStore, request: Request, bundle: Path | None = None) -> None:
@@ -47,7 +50,7 @@ def post(store: UpdateStore, request: Request, bundle: Path | None = None) -> No
         OSError: it cannot be left there.
     """
     # The request first: it forgives the bundle what was held against it, so it must not come too late.
-    Spool(store.requests / f"{request.action}.json").post(request)
+    Spool(store.requests / f"{request.action}.json").post(replace(request, bundle=bundle is not None))
     if bundle is not None:
         with (store.requests / f"apply.edge{durable_file.NEW}").open("wb") as target, bundle.open("rb") as source:
             shutil.copyfileobj(source, target)

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
 """Time between two evaluations of a run. Errors are seen in the iteration in which they happen."""
+SOUND_S = 3600.0
+"""Time of answers after which the starts before count no more: a few power cuts in a proof of days are no crashes."""
 SAVE_AGAIN_S = 30.0
 """Time until a state that could not be written is written again; meanwhile the stream goes on."""
 
@@ -66,6 +68,7 @@ class Rollout:
         self.on_trial = on_trial
         self.run: Run | None = None
         self._waking = False
+        self._sound_at = 0.0
 
     @property
     def running(self) -> Manifest:
@@ -78,6 +81,13 @@ class Rollout:
     def answering(self) -> Manifest:
         """Return the manifest of the model that answers now."""
         return self.running if self.on_trial is None else self.on_trial.model.manifest
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the file of the bundle that answers now."""
+        found = self.on_trial or self.served
+        assert found is not None
+        return found.model.bundle.digest
 
     @property
     def began(self) -> float:
@@ -136,7 +146,7 @@ class Rollout:
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
-        if self.proof is not None and old is not None:
+        if self.proof is not None and old is not None and not candidate.by_operator:
             if (why := self.proof.impossible(old.model.manifest, new.model.manifest)) is not None:
                 new.close()
                 self.hold_back(why)
@@ -150,15 +160,15 @@ class Rollout:
             self.on_trial = new
             self._swap(new, candidate)
             return
-        pair = self._pair(old, new, new_leads=False)
+        pair = self._pair(old, new, candidate, new_leads=False)
         self._replace(pair, old.model)
         self._begin("shadow", candidate, new, pair, self._config.shadow_s, self._config.shadow_windows)
 
-    def _pair(self, old: Served, new: Served, *, new_leads: bool) -> Pair:
+    def _pair(self, old: Served, new: Served, candidate: Installed, *, new_leads: bool) -> Pair:
         return Pair(
             old.predictor, new.tried, agree=new.model.task().agree, new_leads=new_leads,
             clock=self._clock, share=self._config.compare_share,
-            differ=None if self.proof is None else self.proof.differ,
+            differ=None if self.proof is None or candidate.by_operator else self.proof.differ,
         )  # fmt: skip
 
     def _begin(
@@ -188,8 +198,11 @@ class Rollout:
             run.answers, run.readings, run.answered_at = counts["predictions_total"], counts["readings_total"], now
         elapsed = Elapsed(seconds=now - run.began, silent_s=now - run.answered_at)
         tally = run.pair.tally
+        if tally.answered and now - max(run.began, self._sound_at) > SOUND_S and self._store.state.starts:
+            self._sound_at = now
+            self._jobs.run(lambda: self._store.change(states.starts_cleared), lambda _: None, _starts_not_cleared)
         why = rules_of.fault(run.rules, tally, elapsed)
-        if why is None and self.proof is not None:
+        if why is None and self.proof is not None and not run.candidate.by_operator:
             why = self.proof.fault(self._store.state)
         if why is not None:
             self.fail(why)
@@ -209,7 +222,8 @@ class Rollout:
 
     def _may_go_on(self, run: Run) -> bool:
         """Return whether labels prove a candidate, where they have to, and there is an old model to compare it with."""
-        return self.proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or self.proof.accepted
+        proof = None if run.candidate.by_operator else self.proof
+        return proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or proof.accepted
 
     def look_back(self) -> None:
         """Go back from what was accepted, where labels that came after its proof speak against it."""
@@ -222,7 +236,7 @@ class Rollout:
     def _swap(self, new: Served, candidate: Installed) -> None:
         """Swap first on disk, then in the stream: a process killed in between starts the candidate, and counts it."""
         self.stage = "swapping"
-        proved = None if self.proof is None else self.proof.proved
+        proved = None if self.proof is None or candidate.by_operator else self.proof.proved
         self.save(
             lambda now: states.tried(now, candidate, "trial", proved),
             lambda _: self._begin_trial(new, candidate, resumed=False),
@@ -233,7 +247,7 @@ class Rollout:
         manifest = new.model.manifest
         pair: Pair | Alone = Alone(new.tried, self._clock)
         if old is not None and not check.difference(old.model.manifest, manifest):
-            pair = self._pair(old, new, new_leads=True)
+            pair = self._pair(old, new, candidate, new_leads=True)
         self._replace(pair, new.model, cut_anew=not resumed and _windows_differ(old, new))
         self._host.serves(new.model, None)
         self._metrics.counts["updates_swapped_total"] += not resumed
@@ -360,3 +374,7 @@ def _not_tidied(error: Exception) -> None:
 
 def _windows_differ(old: Served | None, new: Served) -> bool:
     return old is not None and old.model.manifest.input != new.model.manifest.input
+
+
+def _starts_not_cleared(error: Exception) -> None:
+    log.warning("update: could not clear the starts that were counted: error=%s", error)

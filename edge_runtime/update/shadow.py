@@ -8,6 +8,9 @@
 3. Windows that wait for rule 2 are bounded (`_MOST_WAITING`): beyond it they are compared before the next answer.
 4. Each of two models with states has states of its own, from its first window on. So the one that takes over is warm.
    Windows that only one of them answers, since it is full earlier, are not compared.
+5. Times: after a comparison, within `share`, both models are called twice in a row on the same windows, and the second
+   call of each counts; the order changes each time. A live call never counts: it follows a wait, with cold caches, and
+   takes 2 to 3 times as long. Models with states are asked about one window under a key of their own.
 """
 
 from __future__ import annotations
@@ -41,6 +44,11 @@ _RATIOS = 512
 
 _MOST_WAITING: Final = 4096
 """Windows."""
+_TIMED_EACH: Final = 16
+"""Times that are taken with each comparison; after them, with one comparison in eight."""
+_TIMED_KEY: Final = "\0timed"
+"""Key under which models with states are timed: no message can have it."""
+_SHORTEST_S: Final = 1e-6
 
 
 class _Asked(NamedTuple):
@@ -49,7 +57,6 @@ class _Asked(NamedTuple):
     windows: list[Window]
     answered: list[Window]
     rows: Float32
-    took_s: float
 
 
 @dataclass(slots=True)
@@ -68,6 +75,8 @@ class Tally:
     """Windows that were not compared for lack of time."""
     error: str = ""
     """The first error."""
+    timings: int = 0
+    """Times taken of both models (rule 5)."""
     _ratios: list[float] = field(default_factory=list)
 
     @property
@@ -77,11 +86,12 @@ class Tally:
 
     @property
     def slowdown(self) -> float:
-        """Median over calls of the new model's time by the old one's, for the same windows; 0 before the first."""
+        """Median of the new model's time by the old one's, for the same windows; 0 before the first."""
         return median(self._ratios) if self._ratios else 0.0
 
     def timed(self, ratio: float) -> None:
         """Note the ratio of times of one more call of both."""
+        self.timings += 1
         self._ratios.append(ratio)
         del self._ratios[:-_RATIOS]
 
@@ -161,6 +171,7 @@ class Pair:
         self._clock = clock
         self._pause = (1 - share) / share
         self._free_at = 0.0
+        self._comparisons = 0
         self._agree = agree
         self._differ = differ
         self._all = old.states is not None or new.states is not None  # rule 2
@@ -188,7 +199,6 @@ class Pair:
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
-        began = self._clock.monotonic()
         self._answering = self._lead
         if self._new_leads:
             answers, stood_in = self._try(windows)
@@ -196,10 +206,8 @@ class Pair:
                 return answers
         else:
             answers = self._lead.predict(windows)
-        ended = self._clock.monotonic()
-        if self._all or (not self._waiting and ended >= self._free_at):
-            asked = _Asked(list(windows), list(answers.windows), answers.rows.copy(), ended - began)
-            self._waiting.append(asked)
+        if self._all or (not self._waiting and self._clock.monotonic() >= self._free_at):
+            self._waiting.append(_Asked(list(windows), list(answers.windows), answers.rows.copy()))
         else:
             self.tally.skipped += len(windows)
         if self._all and sum(len(asked.windows) for asked in self._waiting) > _MOST_WAITING:  # rule 3
@@ -231,17 +239,20 @@ class Pair:
         Returns:
             Seconds after which to call again, or None when there is nothing to do.
         """
-        if self._all:
-            self._catch_up()
-            return None
         if not self._waiting:
             return None
         began = self._clock.monotonic()
-        if began < self._free_at:
+        if began < self._free_at and not self._all:
             return self._free_at - began
-        took_s = self._ask(self._waiting.popleft())
-        if took_s is not None:
-            self._free_at = self._clock.monotonic() + took_s * self._pause
+        latest = self._waiting[-1].windows
+        self._catch_up()
+        if self._waiting:
+            self._ask(self._waiting.popleft())
+        self._comparisons += 1
+        if began >= self._free_at:
+            if self.tally.timings < _TIMED_EACH or self._comparisons % 8 == 0:
+                self._time(latest)
+            self._free_at = self._clock.monotonic() + (self._clock.monotonic() - began) * self._pause
         return None
 
     def _catch_up(self) -> None:
@@ -249,31 +260,54 @@ class Pair:
         while self._all and self._waiting:
             self._ask(self._waiting.popleft())
 
-    def _ask(self, asked: _Asked) -> float | None:
-        """Ask the other model, and compare; returns how long it took, None if it did not answer."""
-        began = self._clock.monotonic()
-        self.began = 0.0 if self._new_leads else began
+    def _time(self, windows: Sequence[Window]) -> None:
+        """Time both models on the same windows (rule 5); a model that fails here is not timed."""
+        both = [self._old, self._new] if self._comparisons % 2 else [self._new, self._old]
+        try:
+            took_s = {model is self._new: self._warm_call(model, windows) for model in both}
+        except (EngineError, InputError):  # counted where it is asked for an answer
+            return
+        self.tally.timed(max(took_s[True], _SHORTEST_S) / max(took_s[False], _SHORTEST_S))
+
+    def _warm_call(self, model: Predictor, windows: Sequence[Window]) -> float:
+        """Call a model twice; return how long the second call took, seconds."""
+        states = model.states
+        calls = [windows, windows]
+        if states is not None:
+            if states.full:
+                raise EngineError("the states of another key would have to go")
+            first = windows[0]._replace(key=_TIMED_KEY)
+            calls = [[first], [first._replace(slot=first.slot + model.manifest.input.hop)]]
+        try:
+            for call in calls:
+                began = self._clock.monotonic()
+                self.began = began if model is self._new else 0.0
+                model.predict(call)
+            return self._clock.monotonic() - began
+        finally:
+            self.began = 0.0
+            if states is not None:
+                states.forget([_TIMED_KEY])
+
+    def _ask(self, asked: _Asked) -> None:
+        """Ask the other model, and compare."""
+        self.began = 0.0 if self._new_leads else self._clock.monotonic()
         try:
             answers = self._other.predict(asked.windows)
         except (EngineError, InputError) as error:
             if not self._new_leads:
                 self.tally.failed(len(asked.windows), one_line(error, ADVICE))
-            return None
+            return
         finally:
             self.began = 0.0
-        took_s = self._clock.monotonic() - began
         if not self._new_leads:
             if not np.isfinite(answers.rows).all():
                 self.tally.failed(len(asked.windows), "answers that are not finite")
-                return took_s
+                return
             self.tally.answered += len(asked.windows)
-        old_s, new_s = (took_s, asked.took_s) if self._new_leads else (asked.took_s, took_s)
-        if old_s > 0:
-            self.tally.timed(new_s / old_s)
         windows, given, found = _both(asked, answers) if self._all else (asked.windows, asked.rows, answers.rows)
         if windows:
             self._compare(windows, *((found, given) if self._new_leads else (given, found)))
-        return took_s
 
     def _compare(self, windows: Sequence[Window], old: Float32, new: Float32) -> None:
         same = self._agree(old, new)

@@ -41,6 +41,8 @@ class Installed:
     version: int
     sha256: str
     """Of the file."""
+    by_operator: bool = False
+    """An operator at the device asked for it: labels need not prove it."""
 
     @property
     def model(self) -> str:
@@ -106,10 +108,12 @@ class State:
     candidate: Installed | None = None
     """In phase ``shadow`` or ``trial``: what is tried."""
     starts: int = 0
-    """Starts of the candidate in this phase without a healthy or an orderly end."""
+    """Starts of the candidate in this phase whose ends were neither orderly nor after an hour of answers."""
     highest: dict[str, int] = field(default_factory=dict)
-    """By name: the highest version that was ever accepted here. It survives every rollback."""
+    """By name: the highest version that has passed its trial here. It survives every rollback."""
     held: tuple[HeldBack, ...] = ()
+    granted: tuple[str, ...] = ()
+    """Versions, as ``name/version``, that an operator wants tried although they were held back."""
     refused: dict[str, str] = field(default_factory=dict)
     """By SHA-256 of the file: why it was refused, so that a retained announcement does not fetch it for ever."""
     on_hold: bool = False
@@ -147,10 +151,10 @@ def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | Non
         phase: how.
         proved: by which labels, where there were any; of an earlier candidate they are kept.
     """
-    highest = {**state.highest, candidate.name: max(candidate.version, state.highest.get(candidate.name, 0))}
     return replace(
-        state, phase=phase, candidate=candidate, starts=1, highest=highest, since_s=0.0,
-        proved=proved or state.proved, last=f"{candidate.model}: {phase}",
+        state, phase=phase, candidate=candidate, starts=1, since_s=0.0, last=f"{candidate.model}: {phase}",
+        held=tuple(one for one in state.held if (one.name, one.version) != (candidate.name, candidate.version)),
+        proved=None if candidate.by_operator else proved or state.proved,
     )  # fmt: skip
 
 
@@ -159,17 +163,20 @@ def started_again(state: State) -> State:
     return replace(state, starts=state.starts + 1)
 
 
-def ended_in_order(state: State) -> State:
-    """Clear failed starts, since the process stopped as it was told to."""
+def starts_cleared(state: State) -> State:
+    """Clear failed starts: the process stopped as it was told to, or the candidate has answered for long."""
     return replace(state, starts=0)
 
 
 def confirmed(state: State) -> State:
     """Keep the candidate, which proved healthy."""
-    assert state.candidate is not None
+    new = state.candidate
+    assert new is not None
     return replace(
-        state, phase="idle", running=state.candidate, previous=state.running, candidate=None, starts=0,
-        last=f"{state.candidate.model} runs", history=_after(state, state.candidate, "accepted"),
+        state, phase="idle", running=new, previous=state.running, candidate=None, starts=0,
+        highest={**state.highest, new.name: max(new.version, state.highest.get(new.name, 0))},
+        granted=tuple(one for one in state.granted if one != new.model),
+        last=f"{new.model} runs", history=_after(state, new, "accepted"),
     )  # fmt: skip
 
 
@@ -207,9 +214,9 @@ def withdrawn(state: State, reason: str = BY_OPERATOR) -> State:
     )  # fmt: skip
 
 
-def refusing(state: State, bundle: str, sha256: str, reason: str) -> State:
-    """Refuse this file: it is not fetched again."""
-    refused = {**state.refused, sha256: reason}
+def refusing(state: State, bundle: str, sha256: str, reason: str, *, for_good: bool = True) -> State:
+    """Refuse this file; `for_good`, it is not fetched again."""
+    refused = {**state.refused, sha256: reason} if for_good else state.refused
     return replace(
         state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}",
         history=_kept(state, Outcome(bundle=bundle, sha256=sha256, result="refused", reason=reason)),
@@ -239,7 +246,16 @@ def forgiven(state: State) -> State:
 
     The latest time that was seen is forgotten too: a clock that was once wrong by years must not end updates for good.
     """
-    return replace(state, held=(), refused={}, on_hold=False, seen_s=0.0, last="an operator lifted what was held back")
+    granted = tuple(f"{one.name}/{one.version}" for one in state.held)
+    return replace(
+        state, held=(), refused={}, on_hold=False, seen_s=0.0, granted=(*state.granted, *granted)[-_KEPT:],
+        last="an operator lifted what was held back",
+    )  # fmt: skip
+
+
+def opened(state: State) -> State:
+    """Take updates again, for the one file that an operator has brought; other versions stay held back."""
+    return replace(state, on_hold=False, seen_s=0.0, last="an operator brought a bundle")
 
 
 def paused(state: State) -> State:

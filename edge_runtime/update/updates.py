@@ -101,6 +101,8 @@ class Updates:
         self._jobs: Jobs | None = None
         self._keys_line: Line | None = None
         self._quiet_until: dict[str, float] = {}
+        self._presence = ""
+        """Topic that says whether this device is there, where the status of updates has no Will of its own."""
         self._obeying = 0
         """Requests whose effect is not on disk yet."""
         self._opened = self._closed = False
@@ -145,6 +147,9 @@ class Updates:
         line = Line(self._jobs, guarded, self._metrics)
         self._acquisition.open(guarded, self._jobs, line, self._broker_client, self._barrier)
         if self._broker_client is not None:
+            gone, stopped = (self._status_message(status.gone(self._config, how)) for how in ("gone", "stopped"))
+            if self._config.status_topic and not self._broker_client.leave_will(gone, stopped, self._status_message):
+                self._presence = self._broker_client.config.status_topic
             if self._config.keys_topic:
                 self._broker_client.listen([(self._config.keys_topic, 1)], self._receive_keys, self._barrier)
             self._broker_client.open(loop, publish_qos=1)
@@ -185,7 +190,7 @@ class Updates:
         """Record an orderly end: nothing that is tried has failed by that. `close` comes later."""
         if self.store.state.candidate is not None:
             try:
-                self.store.change(states.ended_in_order)
+                self.store.change(states.starts_cleared)
             except StoreError as error:
                 log.warning("update: could not record the orderly end: error=%s", error)
 
@@ -290,21 +295,24 @@ class Updates:
     def _examine(self, file: Arrived, *, install: bool) -> Installed | None:
         """Check a file, and install it as the candidate; None where it is no update. On a thread beside the loop."""
         part = self.store.part(file.sha256)
+        by_operator = file.dropped is not None and file.dropped.parent == self.store.requests
         try:
             keys = self._keys.current.keys
             with check.open_candidate(part, self._config, keys, self._clock) as bundle:
                 found = check.examine(
                     bundle, file.announced, self.store.state, self.running, self._config,
                     has_cloud=self._setting.has_cloud,
-                    events=self._setting.events,
+                    events=self._setting.events, by_operator=by_operator,
                 )  # fmt: skip
                 created = bundle.manifest.created
         except UpdateRefused as error:
             durable_file.remove(part)
-            if error.reason not in ("held", "older", "refused"):
-                reason = str(error)
+            reason, known = str(error), error.reason in ("held", "older", "refused")
+            if file.dropped is not None or not known:
                 with suppress(StoreError):
-                    self.store.change(lambda now: states.refusing(now, file.what, file.sha256, reason))
+                    self.store.change(
+                        lambda now: states.refusing(now, file.what, file.sha256, reason, for_good=not known)
+                    )
             raise
         if found is None:
             durable_file.remove(part)
@@ -318,12 +326,21 @@ class Updates:
     def publish_status(self) -> None:
         """See `Receiver`: publish the status, retained."""
         if self._broker_client is not None and self._config.status_topic and self.rollout is not None:
-            document = orjson.dumps(self.status())
-            self._broker_client.publish([Message(self._config.status_topic.encode(), document, b"", 1, retain=True)])
+            self._broker_client.publish([self._status_message()])
+
+    def _status_message(self, document: dict[str, Any] | None = None) -> Message:
+        body = orjson.dumps(document or self.status())
+        return Message(self._config.status_topic.encode(), body, b"", 1, retain=True)
 
     def status(self) -> dict[str, Any]:
         """Build the status that the topic shows, as plain values."""
-        return status.of(self._config, self.store.state, self._rollout, self._acquisition, self._keys.current.version)
+        made = status.of(
+            self._config, self.store.state, self._rollout, self._acquisition, self._keys.current.version,
+            self._clock.wall(),
+        )  # fmt: skip
+        if self._presence:
+            made["presence"] = self._presence
+        return made
 
     # -- keys and requests -------------------------------------------------------------------------------------------
 

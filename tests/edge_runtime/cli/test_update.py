@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from edge_runtime._version import __version__
 from edge_runtime.cli import main
 from edge_runtime.update import inbox, state
 from edge_runtime.update.config import UpdateConfig
@@ -38,29 +39,29 @@ def write(folder: Path, made: State) -> None:
 def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = str(folder / "app.toml")
     assert main(["update", "status", app]) == 0
-    assert capsys.readouterr().out == "running    the configured bundle\n"
+    assert capsys.readouterr().out == f"running    watch/1, as configured; runtime {__version__}\n"
     running = Installed(name="watch", version=2, sha256="ab" * 32)
     held = HeldBack(name="watch", version=3, reason="it agrees on 12 % of 200 windows")
     ended = (
         Outcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.8e9),
         Outcome(bundle="watch/3", sha256="ef" * 32, result="rolled back", reason="it agrees on 12 %", at_s=1.8e9 + 60),
     )
-    made = State(running=running, held=(held,), highest={"watch": 3}, on_hold=True, last="what was", history=ended)
+    made = State(running=running, held=(held,), highest={"watch": 2}, on_hold=True, last="what was", history=ended)
     write(folder, state.tried(made, Installed(name="watch", version=4, sha256="cd" * 32), "trial"))
-    assert main(["update", "status", app]) == 0
+    assert main(["update", "status", app]) == 3  # the last one was rolled back
     out = capsys.readouterr().out
     for line in (
-        "running    watch/2",
+        f"running    watch/2, sha256 abababababab; runtime {__version__}",
         "candidate  watch/4, trial, start 1",
         "held back  watch/3: it agrees on 12 % of 200 windows",
         "on hold    ",
-        "highest    watch/4",
+        "highest    watch/2",
         "last       watch/4: trial",
         "ended      2027-01-15 08:01:00Z  watch/3  rolled back: it agrees on 12 %",
         "ended      2027-01-15 08:00:00Z  watch/2  accepted",
     ):
         assert line in out
-    assert main(["update", "status", app, "--json"]) == 0
+    assert main(["update", "status", app, "--json"]) == 3
     told = orjson.loads(capsys.readouterr().out)
     assert (told["phase"], told["running"]["version"], told["candidate"]["version"]) == ("trial", 2, 4)
 
@@ -82,6 +83,20 @@ def test_a_bundle_is_verified_before_it_is_left_there(
     assert not list((folder / "updates/requests").iterdir())
     assert main(["update", "apply", app, str(factory.bundle(2))]) == 0
     assert (folder / "updates/requests/apply.edge").read_bytes() == factory.bundle(2).read_bytes()
+
+
+def test_what_cannot_be_installed_is_said_at_once(
+    folder: Path, factory: Factory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = str(folder / "app.toml")
+    assert main(["update", "apply", app, str(factory.bundle(1))]) == 0
+    assert "watch/1 runs, or is being tried, already" in capsys.readouterr().out
+    assert main(["update", "apply", app, str(factory.bundle(2, name="pump"))]) == 1
+    assert "pump/2 is no update of watch" in capsys.readouterr().err
+    assert not list((folder / "updates/requests").iterdir())
+    held = HeldBack(name="watch", version=3, reason="it fails")
+    write(folder, State(held=(held,), highest={"watch": 9}))
+    assert main(["update", "apply", app, str(factory.bundle(3))]) == 0  # an operator outranks both
 
 
 def test_an_application_without_updates_has_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from edge_export.package.trusted_keys import key_set
 
+from edge_runtime._version import __version__
 from edge_runtime.app import App
 from edge_runtime.cli import main
 from edge_runtime.config import parse
@@ -180,11 +182,14 @@ def test_an_announced_bundle_is_fetched_tried_and_told_of(factory: Factory, site
         site.announce(announcement(bundle, 2, url=files.url))
         with site.device() as device:
             device.until_runs("watch/2")
-            site.until_told(lambda told: told["state"] == "idle" and told["running"] == "watch/2")
+            told = site.until_told(lambda told: told["state"] == "idle" and told["running"] == "watch/2")
             device.stop()
     assert_no_window_missing(device.answers)
     stages = list(dict.fromkeys(told["state"] for told in site.heard))
     assert [stage for stage in stages if stage in ("shadow", "trial", "idle")][:3] == ["idle", "shadow", "trial"]
+    assert (told["digest"], told["runtime"]) == (hashlib.sha256(bundle.read_bytes()).hexdigest(), __version__)
+    assert told["ended"]["result"] == "accepted"
+    site.until_told(lambda told: told["state"] == "stopped")
     with site.device() as again:  # the announcement is still there, and is no news
         again.until(lambda: len(again.answers.all) > 50)
         assert again.answers.models() == ["watch/2"]
@@ -430,6 +435,32 @@ def test_a_new_key_is_taken_and_the_old_one_is_not_any_more(factory: Factory, si
     with site.device() as again:  # the new key is known after a restart; what it signed runs
         again.until(lambda: again.answers.all)
         assert again.answers.models() == ["watch/2"]
+
+
+def test_the_broker_says_that_a_device_is_gone_which_cannot_say_it(factory: Factory, site: Site) -> None:
+    """Mutation: `BrokerClient._make_connection` without the Will: the retained status says "idle" for ever."""
+    with site.device() as device:
+        site.until_told(lambda told: told["state"] == "idle" and told["time"])
+        connection = device.app.brokers.clients["b"]._connection
+        assert connection is not None
+        device.app.loop.call_soon_threadsafe(lambda: connection.abort("cut"))
+        told = site.until_told(lambda told: told["state"] == "gone")
+        assert (told["device"], told["runtime"]) == ("w1", __version__)
+        seen = len(site.heard)
+        until(lambda: any(told["state"] == "idle" for told in site.heard[seen:]), lambda: site.heard[-3:])
+        device.stop()
+
+
+def test_where_the_one_will_is_the_application_s_the_status_of_updates_names_its_topic(
+    folder: Path, factory: Factory
+) -> None:
+    with either_broker("mosquitto") as broker, listening(broker.port, "fleet/w1/update") as heard:
+        more = BROKER.format(url=broker.url) + 'status_topic = "fleet/w1/status"\n'
+        topics: dict[str, Any] = TOPICS
+        with Device(configured(folder, more=more, **topics)) as device:
+            until(lambda: heard and heard[-1]["state"] == "idle", lambda: heard)
+            assert heard[-1]["presence"] == "fleet/w1/status"
+            device.stop()
 
 
 STREAM = """

@@ -89,10 +89,10 @@ def test_a_model_that_labels_prove_takes_over_and_one_that_they_do_not_is_held_b
     assert proved is not None
     assert (proved.against, proved.labels.losses) == ("watch/1", 0)
     (folder / "app.toml").write_text(APP.format(more=CASES, model="") + 'prove = "better"\n')
-    assert main(["update", "status", str(folder / "app.toml")]) == 0
+    assert main(["update", "status", str(folder / "app.toml")]) == 3
     assert "proof      watch/2: " in capsys.readouterr().out
     library(folder).erase(None)
-    assert main(["update", "status", str(folder / "app.toml")]) == 0
+    assert main(["update", "status", str(folder / "app.toml")]) == 3
     assert "proof" not in capsys.readouterr().out, "no count of labels where none are left"
 
 

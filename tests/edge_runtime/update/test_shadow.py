@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from edge_runtime.clock import SimulatedClock
+from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.gate.budget import Budget
 from edge_runtime.gate.config import GateConfig
@@ -25,6 +27,7 @@ from edge_runtime.windowing.window import Window, Windower
 from tests.edge_runtime import manifests
 from tests.edge_runtime.update.devices import HOP, Answers, Factory
 from tests.integration.running import load_model
+from tests.stateful import stateful_bundle, stream
 
 AGREE = Classification(manifests.manifest()).agree
 
@@ -72,12 +75,51 @@ def test_both_answer_the_same_windows_and_are_timed_on_them(clock: SimulatedCloc
     both = pair(clock, old, new, new_leads=new_leads)
     both.predict(windows(5))
     assert both.compare() is None
-    assert (old.calls, new.calls) == ([5], [5])
+    assert (old.calls, new.calls) == ([5] * 3, [5] * 3)  # one answer each, and two calls each for the times
     assert (both.tally.compared, both.tally.agreement) == (5, 1.0)
     assert both.tally.slowdown == pytest.approx(3.0)
     assert both.manifest == (new if new_leads else old).manifest
     assert both.compare() is None  # nothing to do
     assert both.tally.compared == 5
+
+
+class Cold(Fake):
+    """A model whose first call after a wait, or after the other model, takes three times as long."""
+
+    warm: ClassVar[list[object]] = []
+
+    def predict(self, windows: Sequence[Window]) -> loading.Answers:
+        self._clock.advance(0.0 if self.warm[-1:] == [self] else 2 * self._takes_s)
+        self.warm[:] = [self]
+        return super().predict(windows)
+
+
+@pytest.mark.parametrize("new_leads", [False, True])
+@pytest.mark.parametrize(("times_slower", "passes"), [(1.0, True), (2.9, True), (3.1, False), (5.0, False)])
+def test_the_check_of_time_passes_an_equal_model_and_no_slow_one_however_cold_the_live_call_is(
+    clock: SimulatedClock, new_leads: bool, times_slower: float, passes: bool
+) -> None:
+    """Mutation: the live call of the model that leads counts: an equal model is 3 times as slow in a trial, and one
+    that is 5 times slower passes the shadow run.
+    """
+    old, new = Cold(clock, 0, 0.001), Cold(clock, 0, 0.001 * times_slower)
+    both = pair(clock, old, new, new_leads=new_leads, share=0.5)
+    rules = replace(RULES, max_slowdown=3.0)
+    for _ in range(20):
+        clock.advance(1.0)  # a wait for the next message
+        Cold.warm.clear()
+        both.predict(windows(1))
+        both.compare()
+    assert both.tally.slowdown == pytest.approx(times_slower)
+    assert (fault(rules, both.tally, NOW) is None) is passes
+    assert passed(rules, both.tally, NOW)  # `fault` is asked first
+
+
+def test_nothing_is_said_of_times_before_there_are_some() -> None:
+    once = tally(20, 20, ratio=9.0)
+    once.timings = 4
+    assert fault(RULES, once, NOW) is None
+    assert not passed(RULES, once, NOW)
 
 
 def test_disagreement_is_counted(clock: SimulatedClock) -> None:
@@ -145,7 +187,7 @@ def test_a_call_that_hangs_can_be_seen_from_another_thread(clock: SimulatedClock
         both.predict(windows(1))
         both.compare()
         assert both.began == 0.0
-    assert len(seen) == 2
+    assert len(seen) == 6
     assert all(seen)
 
 
@@ -177,7 +219,8 @@ NOW = Elapsed(seconds=11.0, silent_s=0.0)
 
 def tally(compared: int, agreed: int, *, errors: int = 0, ratio: float = 1.0) -> Tally:
     made = Tally(compared=compared, agreed=agreed, answered=compared, errors=errors, error="it broke")
-    made.timed(ratio)
+    for _ in range(5):
+        made.timed(ratio)
     return made
 
 
@@ -275,7 +318,7 @@ class Counting(Fake):
 
     def __init__(self, clock: SimulatedClock, label: int = 0, warm_up: int = 0) -> None:
         super().__init__(clock, label)
-        self.states: Any = object()
+        self.states: Any = SimpleNamespace(full=True)  # no room for the key under which it would be timed
         self.asked: list[int] = []
         self._warm_up = warm_up
 
@@ -301,6 +344,29 @@ def test_models_with_states_see_every_window_in_order(
             assert both.compare() is None
     assert old.asked == new.asked == list(range(40))
     assert (both.tally.skipped, both.tally.compared, both.tally.agreed) == (0, 37, 37)
+
+
+def test_models_with_states_are_timed_under_a_key_that_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Mutation: the windows of a stream are asked about again: its next window is a gap, and its states begin again."""
+    stateful_bundle(tmp_path / "s.edge")
+    models = [load_model(tmp_path / "s.edge", "onnx-fp32") for _ in range(2)]
+    alone = load_model(tmp_path / "s.edge", "onnx-fp32")
+    contract = alone.manifest.input
+    both = Pair(*models, agree=alone.task().agree, new_leads=False, clock=SystemClock(), share=1.0)
+    cutter = Windower(contract)
+    stepped = 0
+    for i in range(20):
+        values = stream(1, seed=i)
+        for window in cutter.push([Reading("k", 1e9 + i * contract.window / contract.rate_hz, values)]):
+            stepped += 1
+            assert both.predict([window]).rows.tolist() == alone.predict([window]).rows.tolist()
+            both.compare()
+    assert stepped > 5
+    assert both.tally.timings > 5
+    assert both.tally.agreement == 1.0
+    assert [set(model.states.keys()) for model in models if model.states is not None] == [{"k"}, {"k"}]
+    for model in (*models, alone):
+        model.close()
 
 
 @pytest.mark.parametrize("new_leads", [True, False])

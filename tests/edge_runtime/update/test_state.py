@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
+from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError, UpdateRefused
 from edge_runtime.system import durable_file
-from edge_runtime.update import state
-from edge_runtime.update.state import Floor, HeldBack, Installed, Outcome, State
+from edge_runtime.update import check, state
+from edge_runtime.update.prove import Labels
+from edge_runtime.update.state import Floor, HeldBack, Installed, Outcome, Proved, State
 from edge_runtime.update.update_store import UpdateStore
+from tests.edge_runtime import manifests
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
 FULL = State(
@@ -118,12 +120,14 @@ def test_a_candidate_goes_with_a_phase(made: State) -> None:
 
 
 def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
-    after = state.tried(State(running=INSTALLED, floors=FULL.floors), replace(INSTALLED, version=5), "shadow")
+    before = State(running=INSTALLED, floors=FULL.floors, highest={"watch": 5})
+    after = state.tried(before, replace(INSTALLED, version=5), "shadow")
     steps: list[Callable[[State], State]] = [
         lambda now: state.rolled_back(now, "it failed"),
         state.confirmed,
         state.started_again,
-        state.ended_in_order,
+        state.starts_cleared,
+        state.opened,
         state.paused,
         state.forgiven,
         state.withdrawn,
@@ -176,7 +180,40 @@ def test_what_is_held_back_and_refused_is_bounded() -> None:
     assert now.held[-1].version == 199
     assert [one["bundle"] for one in now.outcomes()[:2]] == ["watch/199", "watch/199"]
     assert len(now.history) == 20
+    assert now.highest == {}
+    for version in range(1, 200):
+        now = state.confirmed(state.tried(now, replace(INSTALLED, version=version), "trial"))
     assert now.highest == {"watch": 199}
+
+
+def admits(made: State, version: int, *, by_operator: bool = False, running: int = 1) -> bool | str:
+    manifest = replace(manifests.manifest(), name="watch", version=running)
+    try:
+        return check.admit(made, manifest, "watch", version, f"{version:064x}", by_operator=by_operator)
+    except UpdateRefused as error:
+        return error.reason
+
+
+def test_a_version_is_admitted_by_what_passed_here_and_by_an_operator_always() -> None:
+    bad = state.rolled_back(state.tried(State(), replace(INSTALLED, version=3), "trial"), "it fails")
+    assert (admits(bad, 2), admits(bad, 3), admits(bad, 4)) == (True, "held", True)
+    good = state.confirmed(state.tried(bad, replace(INSTALLED, version=4), "trial"))
+    assert (admits(good, 2, running=4), admits(good, 5, running=4)) == ("older", True)
+    back = state.withdrawn(good)  # it passed, and was found wanting afterwards
+    assert (admits(back, 4), admits(back, 3), admits(back, 2)) == ("held", "held", True)
+    assert all(admits(made, version, by_operator=True) is True for made in (bad, good, back) for version in (2, 3, 4))
+    earlier = replace(bad, highest={"watch": 3})  # as written when a floor rose with what was tried
+    assert admits(earlier, 2) is True
+
+
+def test_what_an_operator_lifts_or_brings_needs_no_proof_by_labels() -> None:
+    held = state.rolled_back(state.tried(State(), replace(INSTALLED, version=3), "shadow"), "labels speak against it")
+    assert state.forgiven(held).granted == ("watch/3",)
+    assert state.opened(held).held == held.held
+    mine = replace(INSTALLED, version=3, by_operator=True)
+    proved = Proved(sha256=mine.sha256, against="watch/1", labels=Labels(), windows=())
+    tried = state.tried(replace(held, proved=proved), mine, "shadow")
+    assert (tried.held, tried.proved) == ((), None)  # labels from before do not reverse it
 
 
 def test_going_back_with_nothing_before_changes_nothing_but_the_message() -> None:

@@ -82,7 +82,8 @@ def test_two_updates_leave_the_one_before_to_go_back_to(factory: Factory, folder
         device.until_runs("watch/3")
         ended = [(one["bundle"], one["result"]) for one in device.state.outcomes()]
         assert ended == [
-            ("watch/3", "accepted"), ("watch/3", "rolled back"), ("watch/3", "accepted"), ("watch/2", "accepted")
+            ("watch/3", "accepted"), ("new.edge", "refused"), ("watch/3", "rolled back"), ("watch/3", "accepted"),
+            ("watch/2", "accepted"),
         ]  # fmt: skip
         assert all(one.at_s > 1e9 for one in device.state.history)
     assert_no_window_missing(device.answers)
@@ -146,17 +147,28 @@ def test_a_truncated_and_an_oversized_file_are_refused(factory: Factory, folder:
     assert state_of(folder).running is None
 
 
-def test_an_older_version_is_refused_after_any_number_of_rollbacks_and_restarts(factory: Factory, folder: Path) -> None:
-    """Mutation: `rolled_back` forgets `highest`: version 2 is accepted behind 3."""
+def test_the_floor_rises_with_what_passed_and_an_operator_outranks_it(factory: Factory, folder: Path) -> None:
+    """A device that was off when version 2 came, and saw only the bad version 3, is not stranded below it.
+
+    Mutations: `tried` raises `highest`, so that version 2 is older than the one that failed; `apply` with a bundle
+    forgives version 3 as well.
+    """
     config = configured(folder, min_agreement=1.0)
     with Device(config) as device:
         drop(folder, factory.bundle(3, seed=5))  # disagrees
         device.until(lambda: device.state.held_back("watch", 3))
     with Device(config) as device:
         drop(folder, factory.bundle(2))
+        device.until_runs("watch/2")
+        drop(folder, factory.bundle(1), "older.edge")
         device.until(lambda: device.counts.get("update_older") == 1)
-        drop(folder, factory.bundle(4), "newer.edge")
-        device.until_runs("watch/4")
+        device.until(lambda: device.state.outcomes()[0]["result"] == "refused")
+        assert "update apply" in device.state.outcomes()[0]["reason"]
+        ask(folder, "apply", factory.bundle(1))
+        device.until_runs("watch/1")
+        assert device.state.held_back("watch", 3)
+        ask(folder, "apply", factory.bundle(3, seed=5))
+        device.until(lambda: [one["bundle"] for one in device.state.outcomes()].count("watch/3") == 2)
 
 
 def test_a_model_that_disagrees_never_answers(factory: Factory, folder: Path) -> None:
@@ -170,6 +182,17 @@ def test_a_model_that_disagrees_never_answers(factory: Factory, folder: Path) ->
     assert held is not None
     assert "agrees with the old one on" in held.reason
     assert_no_window_missing(device.answers)
+
+
+def test_starts_before_an_hour_of_answers_count_no_more(
+    factory: Factory, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three power cuts in a proof of days are no crashes. Mutation: `_look` never clears the starts."""
+    monkeypatch.setattr(rollout, "SOUND_S", 0.1)
+    with Device(configured(folder, trial_s=1e6)) as device:
+        drop(folder, factory.bundle(2))
+        device.until(lambda: device.state.phase == "trial" and device.state.starts == 0)
+        assert device.state.candidate is not None
 
 
 def test_a_slow_model_is_held_back(factory: Factory, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

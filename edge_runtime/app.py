@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.composition.brokers import Brokers
 from edge_runtime.composition.kept_state import KeptState, LearntOfKeys, examples_of
+from edge_runtime.composition.names import with_kept_names
 from edge_runtime.composition.observers import Observers
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
@@ -92,7 +93,7 @@ class App:
         part: Part | None = None,
     ) -> None:
         config.require_ends(sources, sinks)
-        self.config = config
+        self.config = config = with_kept_names(config, write=not rehearsal)
         self._part = part or alone(config)
         self._window = replace(config.window, parts=config.window.parts or any(map(brings_parts, config.source)))
         self.metrics = metrics or Metrics()

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.streams import JournalFormatter, open_standard_streams, writes_to_journal
 
 SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
 """Keeps the working directory off the path of modules. Python 3.10 can do it only together with ignoring the user's own
@@ -81,6 +82,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    open_standard_streams()
     try:
         with _interrupted_between_imports():
             return _main(list(sys.argv[1:] if argv is None else argv))
@@ -113,11 +115,7 @@ def _main(arguments: list[str]) -> int:
     # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
     options = parser((wanted,) if wanted in (*COMMANDS, *HIDDEN) else COMMANDS).parse_args(arguments)
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s" if options.verbose else "%(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    _log_to_stderr(verbose=options.verbose)
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -131,6 +129,15 @@ def _main(arguments: list[str]) -> int:
         return 0
     assert isinstance(code, int)
     return code
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if writes_to_journal(os.environ):  # which has the time, and the level as a priority
+        handler.setFormatter(JournalFormatter("%(message)s"))
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s " * verbose + "%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
 def _fail(error: EdgeError, code: int) -> int:

@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.composition.names import warn_container, with_kept_names  # noqa: PLC0415
     from edge_runtime.system.sd_notify import SystemdNotifier  # noqa: PLC0415
     from edge_runtime.workers import plan  # noqa: PLC0415
 
@@ -92,9 +93,10 @@ def run(options: argparse.Namespace) -> int:
         config, workers=options.workers or config.workers, machine=options.machine or config.machine
     )
     plan.check(config)
-    config = plan.for_machine(config)
     if options.check:
+        config = plan.for_machine(with_kept_names(config, write=False))
         return check(config, options.config, seconds=options.seconds, as_json=options.json)
+    configured, config = config, plan.for_machine(with_kept_names(config, write=True))
     notifier = SystemdNotifier.from_environment(os.environ)
     if config.workers > 1 and not options.worker:
         from edge_runtime.workers import parent  # noqa: PLC0415 - only where there are several
@@ -103,13 +105,15 @@ def run(options: argparse.Namespace) -> int:
             socket = folder / f"worker-{worker}.sock"
             return [*_command(options, config), "--worker", str(worker), "--socket", str(socket)]
 
+        warn_container(config, configured)
         return parent.run(config, command, notifier, as_json=options.json)
-    return _run_app(config, notifier, options)
+    return _run_app(config, configured, notifier, options)
 
 
-def _run_app(config: AppConfig, notifier: SystemdNotifier, options: argparse.Namespace) -> int:
+def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier, options: argparse.Namespace) -> int:
     """Run an application, or one worker of it, in this process."""
     from edge_runtime.app import App  # noqa: PLC0415 - as in `run`
+    from edge_runtime.composition.names import warn_container  # noqa: PLC0415
     from edge_runtime.system import collector, malloc  # noqa: PLC0415
     from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
     from edge_runtime.workers import plan  # noqa: PLC0415
@@ -140,6 +144,8 @@ def _run_app(config: AppConfig, notifier: SystemdNotifier, options: argparse.Nam
         from edge_runtime.workers.child import until_parent_ends  # noqa: PLC0415 - only where there are several
 
         until_parent_ends(app.loop, app.stop)
+    else:
+        warn_container(config, configured)
     malloc.tune_malloc()
     collector.tune_collector()
     with stopped_by_signals(app.stop):
@@ -165,7 +171,9 @@ def name_in_log(worker: int) -> None:
     """Begin each line of the log with the worker's number."""
     for handler in logging.getLogger().handlers:
         known = handler.formatter._fmt if handler.formatter is not None else None  # noqa: SLF001 - it has no other name
-        handler.setFormatter(logging.Formatter(f"worker {worker}: {known or '%(message)s'}"))
+        handler.setFormatter(
+            type(handler.formatter or logging.Formatter())(f"worker {worker}: {known or '%(message)s'}")
+        )
 
 
 def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_json: bool = False) -> int:

@@ -237,6 +237,7 @@ def _process(config: ServiceConfig, groups: Sequence[str]) -> list[str]:
         f"ExecStart={' '.join(_word(word) for word in command)}",
         f"WorkingDirectory={_whole(config.app.parent)}",
         f"User={config.user}",
+        f"SyslogIdentifier={config.name}",
         *([f"SupplementaryGroups={' '.join(groups)}"] if groups else []),
         "Environment=PYTHONDONTWRITEBYTECODE=1",
     ]

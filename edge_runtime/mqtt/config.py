@@ -57,8 +57,8 @@ class BrokerConfig:
     url: str
     """``mqtt://``, ``mqtts://`` (TLS), ``ws://`` or ``wss://``, host, and a port where it is not the usual one."""
     client_id: str = ""
-    """Names the session that the broker keeps for us. Empty: made of the host's name, the application's name and this
-    table's name. Two programs with the same one throw each other out."""
+    """Names the session that the broker keeps for us. Empty: made of the host's name at the first start, the
+    application's name and this table's name. Two programs with the same one throw each other out."""
     protocol: Literal["auto", "5", "3.1.1"] = "auto"
     """``auto`` begins with MQTT 5 and goes back to 3.1.1 for good when the broker does not speak it."""
     receive: Literal["batched", "paho"] = "batched"
@@ -159,14 +159,15 @@ class BrokerConfig:
             (parts.path or "/mqtt") if websocket else None,
         )
 
-    def session_name(self, name: str, application: str = "") -> str:
+    def session_name(self, name: str, application: str = "", host: str = "") -> str:
         """Return the client id: as configured, or one that is the same after a restart on this host.
 
         Args:
             name: of this broker's table.
             application: `AppConfig.name`, which tells several applications on one host apart.
+            host: name of this host that was kept (`edge_runtime.composition.names`); empty: its name of today.
         """
-        return self.client_id or "-".join(filter(None, ("edge", socket.gethostname(), application, name)))
+        return self.client_id or "-".join(filter(None, ("edge", host or socket.gethostname(), application, name)))
 
     def secrets(self) -> Secrets:
         """Open what the files hold.

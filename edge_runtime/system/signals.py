@@ -1,4 +1,4 @@
-"""Signals that stop a command: SIGINT and SIGTERM."""
+"""Signals that stop a command: SIGINT, SIGTERM, and SIGHUP unless it is ignored, as under nohup."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from types import FrameType
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM call `stop` once; a second one, of either, ends the process as usual."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """Have these signals call `stop` once; a second one, of any, ends the process as usual."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
 
     def handle(_number: int, _frame: FrameType | None) -> None:

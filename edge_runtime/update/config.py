@@ -41,7 +41,8 @@ class UpdateConfig:
     poll_s: float = 5.0
     """Time between two looks at `drop` and at requests of ``edge-runtime update``."""
     device_id: str = ""
-    """Names this device in announcements; decides by its hash about canary shares. Empty: the host's name."""
+    """Names this device in announcements; decides by its hash about canary shares. Empty: the host's name
+    at the first start."""
     max_bytes: int = 64 * 2**20
     """Larger bundles are refused before anything of them is fetched."""
     hosts: tuple[str, ...] = ()

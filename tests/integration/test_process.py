@@ -81,7 +81,7 @@ def app_file(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_drains_and_ends_with_0(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Everything that had been acknowledged when the signal came is answered: in the file when the process is gone."""
     with Broker() as broker, Publisher(broker.port) as publisher:

@@ -40,7 +40,7 @@ class HomeAssistantConfig:
     topic: str = ""
     """Topic below which states are published and commands taken. Empty: ``edge-runtime/`` and the device's name."""
     device_id: str = ""
-    """Names this machine, with the application's name behind it. Empty: the host's name, which has to stay the same."""
+    """Names this machine, with the application's name behind it. Empty: the host's name at the first start."""
     devices: Literal["key", "application"] = "key"
     """``key``: a device for each key, and one for the application. ``application``: one, with the entities of all."""
     max_keys: int = 100

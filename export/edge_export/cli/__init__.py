@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.streams import open_standard_streams
 
 COMMANDS = (
     "build",
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    open_standard_streams()
     options = parser().parse_args(argv)
     try:
         code = options.run(options)

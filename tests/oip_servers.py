@@ -1,6 +1,6 @@
-"""Servers for the tests of the cloud side: models with known answers, a gRPC front for them, and scripted sockets.
+"""Servers for the tests of the cloud side: models with known answers and scripted sockets.
 
-The scripted sockets misbehave in the ways that real networks and servers do; the gRPC server is grpcio's own.
+The scripted sockets misbehave in the ways that real networks and servers do.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from concurrent import futures
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.cloud.grpc import SERVICE, messages
-from edge_runtime.errors import InputError
-from edge_runtime.oip import Array, TensorSpec, array_from_bytes, tensor_bytes
+from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.batcher import ServedModel
 
 CHANNELS, SAMPLES, CLASSES = 3, 8, 4
@@ -76,115 +73,6 @@ class Moody:
             outputs=(TensorSpec("scores", "FP32", (-1, -1)),),
             predict=lambda x: {"scores": self.behave(x["window"])},
         )
-
-
-# -- gRPC --------------------------------------------------------------------------------------------------------------
-
-
-class GrpcServer:
-    """The models behind grpcio's own server, with the protocol's messages. Knows as much as the tests need."""
-
-    def __init__(
-        self, models: Mapping[str, ServedModel], *, token: str | None = None, credentials: Any = None, port: int = 0
-    ) -> None:
-        import grpc  # noqa: PLC0415 - an extra
-
-        self._grpc = grpc
-        self._models = models
-        self.token = token
-        self.calls = 0
-        self.raw = True
-        """Whether to answer in raw bytes; typed lists otherwise."""
-        self.pushback_ms: str | None = None
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(max_workers=8),
-            options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
-        )
-        handlers = {
-            method: grpc.unary_unary_rpc_method_handler(
-                getattr(self, method),
-                request_deserializer=getattr(messages(), f"{method}Request").FromString,
-                response_serializer=lambda answer: answer if isinstance(answer, bytes) else answer.SerializeToString(),
-            )
-            for method in ("ModelReady", "ModelMetadata", "ModelInfer")
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        if credentials is None:
-            self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
-        else:
-            self.port = self._server.add_secure_port(f"127.0.0.1:{port}", credentials)
-        self.url = f"{'grpc' if credentials is None else 'grpcs'}://localhost:{self.port}"
-        self.garbage: bytes | None = None
-
-    def __enter__(self) -> GrpcServer:
-        self._server.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.stop(None).wait()
-
-    def _enter(self, context: Any) -> None:
-        self.calls += 1
-        if (
-            self.token is not None
-            and dict(context.invocation_metadata()).get("authorization") != f"Bearer {self.token}"
-        ):
-            context.abort(self._grpc.StatusCode.UNAUTHENTICATED, "who are you?")
-
-    def _find(self, name: str, version: str, context: Any) -> ServedModel:
-        model = self._models.get(name)
-        if model is None or version not in ("", model.version):
-            context.abort(self._grpc.StatusCode.NOT_FOUND, f"no model {name}")
-        assert model is not None
-        return model
-
-    def ModelReady(self, request: Any, context: Any) -> Any:
-        self._enter(context)
-        known = request.name in self._models
-        return messages().ModelReadyResponse(ready=known)
-
-    def ModelMetadata(self, request: Any, context: Any) -> Any:
-        self._enter(context)
-        model = self._find(request.name, request.version, context)
-        answer = messages().ModelMetadataResponse(name=model.name, versions=[model.version], platform=model.platform)
-        for specs, tensors in ((model.inputs, answer.inputs), (model.outputs, answer.outputs)):
-            for spec in specs:
-                tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
-        return answer
-
-    def ModelInfer(self, request: Any, context: Any) -> Any:
-        self._enter(context)
-        if self.garbage is not None:
-            return self.garbage
-        model = self._find(request.model_name, request.model_version, context)
-        assert len(request.raw_input_contents) == len(request.inputs)
-        inputs = {
-            tensor.name: array_from_bytes(TensorSpec(tensor.name, tensor.datatype, tuple(tensor.shape)), raw)
-            for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)
-        }
-        try:
-            outputs = model.predict(inputs)
-        except InputError as error:
-            context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception as error:
-            if self.pushback_ms is not None:
-                context.set_trailing_metadata((("grpc-retry-pushback-ms", self.pushback_ms),))
-            context.abort(self._grpc.StatusCode.UNAVAILABLE, str(error))
-        wanted = [output.name for output in request.outputs] or list(outputs)
-        answer = messages().ModelInferResponse(model_name=model.name, model_version=model.version, id=request.id)
-        for spec in model.outputs:
-            if spec.name not in wanted:
-                continue
-            array = outputs[spec.name]
-            tensor = answer.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-            if self.raw:
-                answer.raw_output_contents.append(bytes(tensor_bytes(array)))
-            else:
-                kind = {"FP32": "fp32_contents", "INT64": "int64_contents", "INT8": "int_contents"}[spec.datatype]
-                getattr(tensor.contents, kind).extend(array.ravel().tolist())
-        return answer
 
 
 # -- scripted sockets --------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ _OPTIONAL = (
     ("cbor2", "CBOR and SenML-CBOR payloads", 'pip install "edge-runtime[codecs]"'),
     ("cryptography", "signed bundles", 'pip install "edge-runtime[sign]"'),
     ("pyarrow", "Parquet recordings", 'pip install "edge-runtime[parquet]"'),
-    ("grpcio", "cloud endpoints over gRPC", 'pip install "edge-runtime[grpc]"'),
 )
 
 # onnxruntime's builds for accelerators install the same module.

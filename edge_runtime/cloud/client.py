@@ -1,8 +1,7 @@
 """The cloud as the device sees it: a model behind an Open Inference Protocol v2 endpoint.
 
-`connect` picks the transport by the scheme of the URL: ``http``/``https`` (`edge_runtime.cloud.http`, standard library
-only) or ``grpc``/``grpcs`` (`edge_runtime.cloud.grpc`, extra ``[grpc]``). Both pass the same tests. This module holds
-what they share: the model's metadata, and the checks that an answer must pass before it is used.
+`edge_runtime.cloud.http` is the transport. This module holds what does not depend on it: the model's metadata, and the
+checks that an answer must pass before it is used.
 
 Whatever an endpoint does, a client raises one of two errors: `CloudUnavailable` (time may heal it: keep the hard case)
 or `CloudRejected` (it will not: dead-letter it).

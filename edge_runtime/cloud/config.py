@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote
 
-from edge_runtime.http.endpoint import HTTP_PORTS, Endpoint, check_headers
+from edge_runtime.http.endpoint import Endpoint, check_headers
 
-_PORTS: Final = HTTP_PORTS | {"grpc": 8001, "grpcs": 8001}  # the port Triton, MLServer and KServe use
 # Set by the client itself, or secret: the first group would break the framing, the second belongs into a file.
 _OWN_HEADERS: Final = frozenset(
     {
@@ -37,7 +36,7 @@ class CloudConfig:
     """
 
     url: str
-    """``http://``, ``https://``, ``grpc://`` or ``grpcs://`` (gRPC over TLS), with a path where a proxy adds one."""
+    """``http://`` or ``https://``, with a path where a proxy adds one."""
     model: str
     version: str | None = None
     """A version of the model; None lets the server choose."""
@@ -45,7 +44,7 @@ class CloudConfig:
     """For TCP and TLS together, with each address of the host. Looking up the name is the system's business and not
     covered."""
     timeout_s: float = 10.0
-    """Longest exchange: from connecting to the last byte of the answer, however steadily it drips (HTTP only)."""
+    """Longest exchange: from connecting to the last byte of the answer, however steadily it drips."""
     deadline_s: float = 30.0
     """Longest time for a request as a whole, from the call to the decoded answer, repeats included."""
     token_file: Path | None = None
@@ -59,23 +58,26 @@ class CloudConfig:
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
     binary: Literal["auto", "always", "never"] = "auto"
-    """Tensors as bytes (HTTP only; gRPC always does): ``auto`` tries, and stays with JSON where bytes are refused."""
+    """Tensors as bytes: ``auto`` tries, and stays with JSON where bytes are refused."""
     gzip: bool = False
-    """Compress requests and accept compressed answers (HTTP only). Raw sensor windows gain 10 to 30 %, for much CPU."""
+    """Compress requests and accept compressed answers. Raw sensor windows gain 10 to 30 %, for much CPU."""
     max_response_bytes: int = 16 * 2**20
     max_idle_connections: int = 4
-    """Connections kept open between requests (HTTP only); as many as threads that use the client at a time."""
+    """Connections kept open between requests; as many as threads that use the client at a time."""
     warm_up_s: float = 0.0
     """Longest wait of `CloudClient.warm_up` for the model, for servers that scale to zero. 0: ask once."""
     clear_text_credentials: bool = False
-    """Allow secrets over ``http`` or ``grpc`` to other machines. On a network you do not own, do not."""
+    """Allow secrets over ``http`` to other machines. On a network you do not own, do not."""
 
     def __post_init__(self) -> None:
+        if self.url.startswith(("grpc://", "grpcs://")):
+            raise ValueError(
+                "url: gRPC is no longer spoken; write the same server's http:// or https:// address (port 8000 of "
+                "Triton, 8080 of MLServer and KServe)"
+            )
         endpoint = self.endpoint
         if endpoint.query:
             raise ValueError("url: write it without query; secrets belong into token_file or header_files")
-        if endpoint.path.strip("/") and endpoint.scheme in ("grpc", "grpcs"):
-            raise ValueError(f"url: {self.url!r}: gRPC has no path")
         endpoint.check_certificates(self.ca_file, self.client_cert_file, self.client_key_file)
         if not self.model or self.version == "":
             raise ValueError("model and version must not be empty; leave version out to let the server choose")
@@ -90,14 +92,14 @@ class CloudConfig:
         secret = self.token_file is not None or bool(self.header_files)
         if secret and endpoint.clear_text and not self.clear_text_credentials:
             raise ValueError(
-                f"url: {self.url!r} would send a secret in clear text; use https or grpcs, or set "
+                f"url: {self.url!r} would send a secret in clear text; use https, or set "
                 "clear_text_credentials = true on a network you trust"
             )
 
     @property
     def endpoint(self) -> Endpoint:
         """The URL, taken apart."""
-        return Endpoint.parse(self.url, _PORTS)
+        return Endpoint.parse(self.url)
 
     @property
     def model_path(self) -> str:

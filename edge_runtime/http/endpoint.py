@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 HTTP_PORTS: Final = {"http": 80, "https": 443}
 """Default port by scheme."""
-_ENCRYPTED: Final = frozenset({"https", "grpcs"})
+_ENCRYPTED: Final = frozenset({"https"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

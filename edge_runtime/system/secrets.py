@@ -163,23 +163,6 @@ def server_context(cert_file: Path, key_file: Path | None, client_ca_file: Path 
     return context
 
 
-def read_pem(path: Path | None, what: str) -> bytes | None:
-    """Read the bytes of a certificate or key file, for libraries that take no file names; None without a path.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not PEM.
-    """
-    if path is None:
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{what}: cannot read {path}: {error.strerror or error}") from None
-    if b"-----BEGIN " not in data:
-        raise ConfigError(f"{what}: {path} is not a PEM file")
-    return data
-
-
 def _no_password() -> str:
     """Refuse an encrypted key; without this OpenSSL would ask on the terminal and stop the program."""
     raise ValueError("the key is encrypted; store it unencrypted with mode 0600")

@@ -34,18 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Our own server speaks HTTP alone: there is nothing to test over gRPC, and nothing to report as skipped."""
-    items[:] = [item for item in items if "[edge-runtime-grpc" not in item.name]
-
-
 @dataclass(frozen=True)
 class RealServer:
     """A server that offers the known models."""
 
     name: str
     http: str
-    grpc: str | None
 
 
 def need(environment: str) -> Path:
@@ -96,7 +90,7 @@ def running(name: str, log: Path) -> Iterator[RealServer]:
         url = f"http://127.0.0.1:{http}"
         for model in (known.LINEAR, known.TYPES):
             wait_ready(f"{url}/v2/models/{model}/ready", process, log)
-        yield RealServer(name, url, f"grpc://127.0.0.1:{grpc}")
+        yield RealServer(name, url)
     finally:
         # The whole group, and not politely: Triton ignores SIGTERM while it waits for its Python stubs.
         os.killpg(process.pid, signal.SIGKILL)
@@ -148,7 +142,7 @@ def running_ours() -> Iterator[RealServer]:
         ),
     )
     with Server({model.name: model for model in models}, ServeConfig(port=0)) as server:
-        yield RealServer("edge-runtime", server.url, None)
+        yield RealServer("edge-runtime", server.url)
 
 
 @pytest.fixture(scope="session", params=["edge-runtime", "triton", "mlserver", "kserve"])

@@ -34,17 +34,14 @@ SPEAKS_BINARY = {"edge-runtime": "binary", "triton": "binary", "kserve": "binary
 Connect = Callable[..., CloudClient]
 
 
-@pytest.fixture(params=["http", "http-json", "grpc"])
+@pytest.fixture(params=["http", "http-json"])
 def client(request: pytest.FixtureRequest, real_server: RealServer) -> Iterator[Connect]:
     """Makes clients of one transport."""
-    if request.param == "grpc":
-        pytest.importorskip("grpc", reason='needs grpcio: pip install "edge-runtime[grpc]"')
-    url = real_server.grpc if request.param == "grpc" else real_server.http
     with ExitStack() as stack:
 
         def make(model: str = known.LINEAR, **changes: Any) -> CloudClient:
             fields: dict[str, Any] = {"binary": "never" if request.param == "http-json" else "auto", **changes}
-            return stack.enter_context(connect(CloudConfig(url=str(url), model=model, **fields)))
+            return stack.enter_context(connect(CloudConfig(url=real_server.http, model=model, **fields)))
 
         yield make
 

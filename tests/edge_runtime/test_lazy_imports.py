@@ -24,7 +24,7 @@ def test_the_package_itself_loads_nothing() -> None:
 
 @pytest.mark.parametrize("module", ["config", "app", "bundle", "pipeline", "cli"])
 def test_no_module_of_ours_loads_an_engine_or_paho(module: str) -> None:
-    assert not loaded_by(f"import edge_runtime.{module}") & {*ENGINES, "paho", "torch", "onnx", "edge_export", "grpc"}
+    assert not loaded_by(f"import edge_runtime.{module}") & {*ENGINES, "paho", "torch", "onnx", "edge_export"}
 
 
 def test_an_application_loads_only_what_it_names() -> None:

@@ -21,9 +21,9 @@ from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, InputError
 from edge_runtime.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
 from edge_runtime.server.server import ServeConfig, Server
-from tests.oip_servers import CLASSES, WINDOW, GrpcServer, Moody, echo_model, linear_model, scores, windows
+from tests.oip_servers import CLASSES, WINDOW, Moody, echo_model, linear_model, scores, windows
 
-TRANSPORTS = ["http-binary", "http-json", "http-gzip", "grpc"]
+TRANSPORTS = ["http-binary", "http-json", "http-gzip"]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Endpoint:
     stack: ExitStack = field(default_factory=ExitStack)
 
     def client(self, model: str = "linear", **changes: Any) -> CloudClient:
-        form = {"http-binary": "always", "http-json": "never", "http-gzip": "auto", "grpc": "auto"}[self.transport]
+        form = {"http-binary": "always", "http-json": "never", "http-gzip": "auto"}[self.transport]
         fields = {
             "url": self.url,
             "model": model,
@@ -55,11 +55,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         model.name: model for model in (linear_model(), moody.model(), *(echo_model(name) for name in WIRE_DTYPES))
     }
     with ExitStack() as stack:
-        if request.param == "grpc":
-            pytest.importorskip("grpc", reason='needs grpcio: pip install "edge-runtime[grpc]"')
-            url = stack.enter_context(GrpcServer(models)).url
-        else:
-            url = stack.enter_context(Server(models, ServeConfig(port=0, drain_s=0.2))).url
+        url = stack.enter_context(Server(models, ServeConfig(port=0, drain_s=0.2))).url
         yield Endpoint(request.param, url, moody)
 
 
@@ -260,10 +256,8 @@ def dead_port() -> Iterator[int]:
         yield sock.getsockname()[1]
 
 
-@pytest.mark.parametrize("scheme", ["http", "https", "grpc", "grpcs"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_nobody_there_is_unavailable(scheme: str, dead_port: int) -> None:
-    if scheme.startswith("grpc"):
-        pytest.importorskip("grpc", reason='needs grpcio: pip install "edge-runtime[grpc]"')
     config = CloudConfig(url=f"{scheme}://127.0.0.1:{dead_port}", model="m", deadline_s=3)
     with connect(config) as client:
         assert not client.ready()
@@ -332,7 +326,7 @@ def test_a_server_that_states_no_inputs_passes_the_check() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"url": "ftp://host"}, "schemes are http, https, grpc, grpcs"),
+        ({"url": "ftp://host"}, "schemes are http, https"),
         ({"url": "host:8000"}, "must look like"),
         ({"url": "http://"}, "must look like"),
         ({"url": "http://host:99999"}, "port"),
@@ -340,7 +334,7 @@ def test_a_server_that_states_no_inputs_passes_the_check() -> None:
         ({"url": "http://host/a b"}, "spaces"),
         ({"url": "http://host/\r\nX: y"}, "must"),
         ({"url": "http://" + "a" * 70}, "host name"),
-        ({"url": "grpc://host/path"}, "no path"),
+        ({"url": "grpc://host:8001"}, "gRPC is no longer spoken; write the same server's http"),
         ({"model": ""}, "model"),
         ({"version": ""}, "version"),
         ({"timeout_s": 0}, "timeout_s"),
@@ -370,7 +364,7 @@ def test_credentials_in_the_url_are_refused_and_not_repeated() -> None:
 
 
 def test_secrets_may_travel_encrypted_or_stay_on_the_machine() -> None:
-    for url in ("https://cloud.example", "grpcs://cloud.example", "http://127.0.0.1:1", "http://[::1]:1"):
+    for url in ("https://cloud.example", "http://127.0.0.1:1", "http://[::1]:1"):
         CloudConfig(url=url, model="m", token_file=Path("token"))
     CloudConfig(url="http://gateway.lan", model="m", token_file=Path("token"), clear_text_credentials=True)
 
@@ -379,8 +373,8 @@ def test_urls_become_hosts_ports_and_paths() -> None:
     config = CloudConfig(url="https://cloud.example/base/", model="a b/c", version="2")
     assert (config.endpoint.host, config.endpoint.port, config.endpoint.encrypted) == ("cloud.example", 443, True)
     assert config.model_path == "/base/v2/models/a%20b%2Fc/versions/2"
-    config = CloudConfig(url="grpc://[::1]", model="m")
-    assert (config.endpoint.host, config.endpoint.port, config.endpoint.encrypted) == ("::1", 8001, False)
+    config = CloudConfig(url="http://[::1]", model="m")
+    assert (config.endpoint.host, config.endpoint.port, config.endpoint.encrypted) == ("::1", 80, False)
     assert CloudConfig(url="http://h:8080", model="m").model_path == "/v2/models/m"
 
 

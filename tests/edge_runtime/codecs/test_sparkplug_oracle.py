@@ -15,7 +15,7 @@ from edge_runtime.codecs.sparkplug import SparkplugCodec, SparkplugConfig
 from edge_runtime.manifest import Channel
 from tests.edge_runtime.codecs.cookbook import PAGE
 
-pytest.importorskip("google.protobuf", reason='needs pip install "edge-runtime[grpc]"')
+pytest.importorskip("google.protobuf", reason='needs pip install "edge-runtime[otlp]"')
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SCHEMA = {

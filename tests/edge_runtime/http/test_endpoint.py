@@ -14,7 +14,7 @@ def test_a_url_becomes_host_port_and_target() -> None:
     assert endpoint.encrypted
     endpoint = Endpoint.parse("http://[::1]:8080")
     assert (endpoint.host, endpoint.port, endpoint.netloc, endpoint.target) == ("::1", 8080, "[::1]:8080", "/")
-    assert Endpoint.parse("grpc://h", {"grpc": 8001}).port == 8001
+    assert Endpoint.parse("other://h", {"other": 8001}).port == 8001
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.secrets import ClientTls, SecretFile, read_pem, server_context
+from edge_runtime.system.secrets import ClientTls, SecretFile, server_context
 from tests.oip_servers import Certificates, make_certificates
 
 
@@ -78,8 +78,6 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         ClientTls(missing, None, None)
     with pytest.raises(ConfigError, match="missing"):
         server_context(missing, None, None)
-    with pytest.raises(ConfigError, match=r"ca_file: cannot read .*missing"):
-        read_pem(missing, "ca_file")
 
 
 def test_clients_always_verify(certificates: Certificates) -> None:
@@ -124,9 +122,6 @@ def test_files_that_are_not_pem_are_refused(tmp_path: Path, certificates: Certif
     ):
         with pytest.raises(ConfigError, match="TLS: cannot use"):
             make()
-    with pytest.raises(ConfigError, match="not a PEM file"):
-        read_pem(bad, "ca_file")
-    assert read_pem(None, "ca_file") is None
 
 
 def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(

@@ -143,7 +143,8 @@ bench-peers: $(VENV)/.test tools
 	$(BIN)/python -m benchmarks.peers.environments $(addprefix peer-,gmqtt aiomqtt faststream bytewax mqttjs node-red)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
-# Our cloud client over Triton, MLServer and KServe, our server under tritonclient; each in an environment of its own (1.3 GB).
+# Our cloud client over Triton, MLServer and KServe, our server under tritonclient, each in an environment of its own (1.3 GB);
+# the Debian package under a systemd that has booted.
 conformance: $(VENV)/.test
 	@sh scripts/tools mmdebstrap
 	$(BIN)/python tests/conformance/environments.py

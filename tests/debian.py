@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.running import until
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "deb"
 """Roots, kept from run to run: making one takes half a minute, unpacking it a second."""
@@ -122,11 +124,11 @@ def _source(suite: str) -> list[str]:
     return [f"deb {own[0]} {suite} main"] if own else []
 
 
-def _archive(debian: str, python: str) -> Path:
-    """Make the root of a release, once."""
-    suite, packages = SUITES[debian], f"{PACKAGES}python{python},python3"
-    path = FOLDER / f"{suite}.tar"
-    stamp = FOLDER / f"{suite}.packages"
+def _archive(debian: str, python: str, more: str = "") -> Path:
+    """Make the root of a release, once; `more` packages make another one."""
+    suite, packages = SUITES[debian], f"{PACKAGES}python{python},python3{more and f',{more}'}"
+    path = FOLDER / f"{suite}{'-booted' if more else ''}.tar"
+    stamp = path.with_suffix(".packages")
     if path.exists() and stamp.exists() and stamp.read_text("utf-8") == packages:
         return path
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -171,3 +173,74 @@ def clean_debian(debian: str, python: str, at: Path) -> Iterator[Debian]:
     finally:
         made.close()
         shutil.rmtree(root, ignore_errors=True)
+
+
+BOOT = """set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+cd "$0"
+mount -t proc proc proc
+mount --rbind /sys sys
+for folder in run tmp; do mount -t tmpfs tmpfs $folder; done
+mount -t tmpfs -o mode=755 tmpfs dev
+for node in null zero full random urandom tty; do touch dev/$node; mount --bind /dev/$node dev/$node; done
+mkdir dev/shm dev/pts
+ln -s pts/ptmx dev/ptmx
+mount -t tmpfs tmpfs dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+umount -l sys/fs/cgroup
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mkdir before
+pivot_root . before
+umount -l /before
+exec /usr/bin/env -i container=other /lib/systemd/systemd --system systemd.unified_cgroup_hierarchy=1
+"""
+"""Boots a root in namespaces of its own but for the network's; only ours may write to its control groups."""
+
+
+class Booted(Debian):
+    """A root with its own systemd as process 1."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        super().__init__(path)
+        self.pid = pid
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command as root beside its systemd; standard error goes to the output."""
+        done = subprocess.run(
+            ["nsenter", "-t", str(self.pid), "-m", "-p", "-i", "-u", "-C", *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{self.log()}"
+        return done
+
+    def install(self, package: Path) -> str:
+        """Install or upgrade a package from its file; nothing is fetched."""
+        shutil.copy(package, self.path / "srv")
+        return self.run("dpkg", "--install", f"/srv/{package.name}").stdout
+
+    def log(self) -> str:
+        """What the service has written to the journal."""
+        return self.run("journalctl", "-u", "edge-runtime", "-o", "cat", "--no-pager", check=False).stdout
+
+
+@contextmanager
+def booted_debian(debian: str, python: str, at: Path) -> Iterator[Booted]:
+    """A fresh root below `at` with a systemd that has booted; gone at the end, with all that runs in it."""
+    need_roots()
+    root = at / f"booted-{debian}"
+    root.mkdir()
+    subprocess.run(["tar", "-xf", _archive(debian, python, "systemd,systemd-sysv"), "-C", root], check=True)
+    shutil.copy("/etc/hosts", root / "etc/hosts")
+    enter = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "sh", "-c", BOOT]
+    with (at / "boot.log").open("wb") as log, subprocess.Popen([*enter, root], stdout=log, stderr=log) as process:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            until(children.read_text, (at / "boot.log").read_text)
+            made = Booted(root, int(children.read_text().split()[0]))
+            until(lambda: "running" in made.run("systemctl", "is-system-running", check=False).stdout, made.log)
+            yield made
+        finally:
+            process.kill()
+    shutil.rmtree(root, ignore_errors=True)

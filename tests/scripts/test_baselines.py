@@ -165,3 +165,15 @@ def test_subjects_are_those_after_the_base_and_none_without_git(tmp_path: Path) 
     found = commit_subjects.subjects(tmp_path, "HEAD~1")
     assert [subject for _, subject in found] == ["b: end it"]
     assert commit_subjects.subjects(tmp_path, "0" * 40) == []
+
+
+def test_lines_above_the_ceiling_fail_and_so_do_many_below_it() -> None:
+    """Mutation: `ceiling` that lets what has no number pass: a part of the product grows without one."""
+    listed = {"edge_runtime": 1000, "words": 500}
+    assert lines.ceiling({"edge_runtime": 1000, "words": 500 - lines.SLACK}, listed) == []
+    assert [one.split(":")[1] for one in lines.ceiling({"edge_runtime": 1001, "words": 500}, listed)] == [
+        " edge_runtime"
+    ]
+    assert "make baselines" in lines.ceiling({"edge_runtime": 1000, "words": 500 - lines.SLACK - 1}, listed)[0]
+    assert lines.ceiling({"other": 1}, listed)
+    assert set(lines.sizes()) == set(baselines.read(lines.CEILING))

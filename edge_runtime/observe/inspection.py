@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,10 +17,10 @@ from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.hardware import this_device
 from edge_runtime.hardware.readings import Board
 from edge_runtime.model import resets
+from edge_runtime.observe.access import Guard
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.listener import Listener
 from edge_runtime.observe.live import Live
-from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Report, drawn, stats_of
 from edge_runtime.observe.review import Review
 from edge_runtime.observe.site import Routes, Work
@@ -41,6 +42,7 @@ class Inspection:
         attach: adds a sink to the pipeline.
         unix: listening sockets, non-blocking, which this closes; None where there is none.
         tcp: the same.
+        socket_path: path of `unix`, or of where it would be.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Inspection:
         attach: Callable[[Sink], None],
         unix: socket.socket | None,
         tcp: socket.socket | None,
+        socket_path: Path | None,
     ) -> None:
         self._subject = subject
         self._barrier = barrier
@@ -67,7 +70,7 @@ class Inspection:
             self._report,
             metrics=metrics,
             routes=self._routes(Review(subject.cases)),
-            files=page_files,
+            socket_path=socket_path,
             barrier=barrier,
         )
         self._textfile: TextFile | None = None
@@ -82,6 +85,11 @@ class Inspection:
     def connections(self) -> int:
         """Return how many callers are connected."""
         return self._listener.counts.connections
+
+    @property
+    def guard(self) -> Guard | None:
+        """Return who may ask over TCP."""
+        return self._listener.guard
 
     def stop(self) -> None:
         """Cut all callers off, and remove the file of metrics."""

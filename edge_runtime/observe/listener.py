@@ -16,14 +16,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.observe.access import Guard, guard_of
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.duty import Duty
+from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Query
 from edge_runtime.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
 from edge_runtime.server.connection import Counts, Phase
@@ -31,7 +34,6 @@ from edge_runtime.server.front import LINGER_S, Front, FrontLimits
 from edge_runtime.server.site import Pending, Refused, RenderMetrics, Stream
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
-from edge_runtime.system.secrets import SecretFile
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Listener:
         report: the picture.
         metrics: renders the metrics.
         routes: what can be asked for besides.
-        files: the page.
+        socket_path: Unix socket beside which a token is kept that is made here; None where there is none.
         barrier: what goes wrong in a work is its to count.
 
     Raises:
@@ -83,7 +85,7 @@ class Listener:
         *,
         metrics: RenderMetrics,
         routes: Routes,
-        files: Callable[[], Mapping[str, tuple[str, bytes]]],
+        socket_path: Path | None,
         barrier: Barrier,
     ) -> None:
         self._config = config
@@ -92,9 +94,9 @@ class Listener:
         self._report = report
         self._metrics = metrics
         self._routes = replace(routes, works={"api/report": self._one_report, **routes.works})
-        self._files = files
         self._barrier = barrier
-        self._token = None if config.token_file is None else SecretFile(config.token_file, "observe.token_file")
+        self.guard = guard_of(config, socket_path) if config.listen else None
+        """Who may ask over TCP; None where it is not listened on."""
         self._loop: Loop | None = None
         self._fronts: list[tuple[Front, socket.socket]] = []
         self._thread: threading.Thread | None = None
@@ -122,7 +124,10 @@ class Listener:
             hosts = frozenset(
                 {host, asked.lower(), "localhost", "127.0.0.1", "::1", *map(str.lower, self._config.hosts)}
             )
-            self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
+            log.info("observe: listening: url=http://%s:%d/", *tcp.getsockname()[:2])
+            if self.guard is not None:
+                self.guard.log_link(tcp.getsockname()[:2])
+            self._listen(loop, tcp, self._site(self.guard, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
         loop.each_iteration(Duty(self._clock).rest)
         for seconds, callback in self._regular:
@@ -169,15 +174,15 @@ class Listener:
         front.listen(listener)
         self._fronts.append((front, listener))
 
-    def _site(self, token: SecretFile | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
+    def _site(self, guard: Guard | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
         return ObserveSite(
-            token=token,
+            guard=guard,
             hosts=hosts,
             metrics=self._metrics,
             routes=self._routes,
             pending=self._pending,
             streams=self._streams,
-            files=self._files() if page else {},
+            files=page_files() if page else {},
         )
 
     # -- work of the application's loop --------------------------------------------------------------------------------

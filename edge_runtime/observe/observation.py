@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError
+from edge_runtime.observe.access import link
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import Figures, render
 from edge_runtime.observe.process import process_figures
@@ -74,9 +75,8 @@ class Observation:
         config = self._config
         if config.listen:
             tcp = listen_tcp(config.listen)
-            self._start(tcp)
             self._address = tcp.getsockname()[:2]
-            log.info("observe: listening: url=http://%s:%d/", *self._address)
+            self._start(tcp)
         elif config.textfile is not None or config.stats_s:
             self._start(None)
         elif self._unix is not None:
@@ -88,6 +88,12 @@ class Observation:
     def address(self) -> tuple[str, int]:
         """Return the address of the metrics and the page, once it is open; port 0 where there is none."""
         return self._address
+
+    @property
+    def link(self) -> str:
+        """Return the page's link with the token; empty where there is none."""
+        guard = None if self._inspection is None else self._inspection.guard
+        return "" if guard is None else link(self._address, guard.token)
 
     def close(self) -> None:
         """End it all. May be called twice."""
@@ -179,4 +185,5 @@ class Observation:
             attach=self._attach,
             unix=self._unix,
             tcp=tcp,
+            socket_path=self._path,
         )

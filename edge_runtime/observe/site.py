@@ -12,8 +12,8 @@ POST   ``/api/cases/...``  ``label``, ``erase``
 GET    ``/``               the page
 ====== =================== =====================================================================================
 
-Who may ask: over the Unix socket its owner; elsewhere the holder of the token, where one is set. Browsers are held to
-the page's own origin: a ``Host`` that is not known is refused (DNS rebinding), and so is a POST that another site made.
+Who may ask for what: `edge_runtime.observe.access`. Browsers are held to the page's own origin: a ``Host`` that is not
+known is refused (DNS rebinding), and so is a POST that another site made.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import orjson
 
 from edge_runtime.errors import EdgeError, InputError, StoreError
 from edge_runtime.http.parser import Head
+from edge_runtime.observe.access import Guard, check_rows
 from edge_runtime.observe.report import MOST_KEYS, Query
 from edge_runtime.oip import Body, Buffer
 from edge_runtime.server.site import (
@@ -42,12 +43,14 @@ from edge_runtime.server.site import (
     only,
     segments,
 )
-from edge_runtime.system.secrets import SecretFile
+from edge_runtime.system.secrets import Secret
 
 log = logging.getLogger(__name__)
 
 COOKIE: Final = "edge_token"
 _MOST_STREAMS: Final = 16
+_OWN: Final = ("metrics", "api/stream")
+"""Paths that every site has, besides those of its `Routes`."""
 
 Work = Callable[[], dict[str, Any]]
 """Runs on the application's loop; raises `EdgeError` for what cannot be done."""
@@ -129,7 +132,7 @@ class ObserveSite(Site):
     """Routes of a running application.
 
     Args:
-        token: see `Site`.
+        guard: decides who may ask; None lets all callers in (a Unix socket).
         hosts: names that browsers may ask under, in lower case; None asks for no name (a Unix socket).
         metrics: renders the metrics; see `RenderMetrics`.
         routes: what can be asked for, besides the metrics, the stream and the page.
@@ -141,7 +144,7 @@ class ObserveSite(Site):
     def __init__(
         self,
         *,
-        token: SecretFile | None,
+        guard: Guard | None,
         hosts: frozenset[str] | None,
         metrics: RenderMetrics,
         routes: Routes,
@@ -149,7 +152,13 @@ class ObserveSite(Site):
         streams: dict[Stream, Query],
         files: Mapping[str, tuple[str, bytes]],
     ) -> None:
-        super().__init__("edge-runtime", token=token)
+        check_rows((*_OWN, *routes.works, *routes.posts, *routes.reads, *routes.changes))
+        super().__init__(
+            "edge-runtime",
+            token=None if guard is None else guard.token,
+            advice="" if guard is None else guard.advice(),
+        )
+        self._guard = guard
         self._hosts = hosts
         self._metrics = metrics
         self._routes = routes
@@ -158,10 +167,11 @@ class ObserveSite(Site):
         self._files = files
 
     def open_to_all(self, head: Head) -> bool:
-        """Let everybody have the page's files: they hold nothing of the application; the page asks for the token."""
-        return "/".join(segments(head)) in self._files
+        """Return whether a path needs no token: the page's files, and what the guard opens."""
+        path = "/".join(segments(head))
+        return path in self._files or (self._guard is not None and self._guard.opens(path))
 
-    def admitted(self, head: Head, token: SecretFile) -> bool:
+    def admitted(self, head: Head, token: Secret) -> bool:
         """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
         if super().admitted(head, token):
             return True
@@ -227,9 +237,11 @@ class ObserveSite(Site):
             "base-uri 'none'; form-action 'none'\r\n"
         )
         token = parameters.get("token", "")
-        if token and self._token is not None and self._token.matches(token):  # never what a caller made up
-            cookie = f"Set-Cookie: {_cookie_name(head)}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path=/\r\n"
-            return Reply(303, Body((b"",)), f"{cookie}Location: /\r\n{headers}", content_type=kind)
+        if self._token is not None and self.admitted(head, self._token):  # never what a caller made up
+            kept = quote(self._token.value(), safe="")
+            headers = f"Set-Cookie: {_cookie_name(head)}={kept}; HttpOnly; SameSite=Strict; Path=/\r\n{headers}"
+            if token:  # it leaves the address line
+                return Reply(303, Body((b"",)), f"Location: /\r\n{headers}", content_type=kind)
         return Reply(200, Body((data,)), headers, content_type=kind)
 
 

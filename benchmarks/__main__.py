@@ -61,6 +61,7 @@ SCRIPTS = {
     "wake-words": "bench_wake_words",
     "otlp": "bench_otlp",
     "workers": "bench_workers",
+    "disk": "bench_disk",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

@@ -1,26 +1,22 @@
 """Access to a running application: each path, and what a caller needs for it. docs/SECURITY.md shows this table.
 
-Rules:
-
 1. Over the Unix socket the application's own user and root may ask for everything: its mode is 0600, and the user id of
    the peer is checked (`edge_runtime.server.front`).
 2. Over TCP the holder of the token may. An address of this machine is no permission: other users share it.
 3. Where no ``token_file`` is named, a token is made once and kept beside the state, mode 0600; without a state folder
    it lasts for this run. Its link is logged at the start, with the token behind ``#``, which no browser sends on.
 4. The page's files are open to all callers: they hold nothing of the application.
-5. `Need.FIGURES` are open where the token was made, for what scrapes and shows figures on this machine.
+5. `FIGURES` are open where the token was made, for what scrapes and shows figures on this machine.
 6. All else needs the token: what changes something, samples, kept cases, what a candidate says. So does a path without
    a row, and the site refuses to start with one.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,29 +28,14 @@ from edge_runtime.system.secrets import Secret, SecretFile
 
 log = logging.getLogger(__name__)
 
+FIGURES: Final = frozenset({"metrics", "api/report", "api/stream"})
+GUARDED: Final = frozenset(
+    {
+        *("api/key", "api/explain", "api/reset"),
+        *("api/cases", "api/cases/one", "api/cases/export", "api/cases/label", "api/cases/erase"),
+    }
+)
 _WHAT: Final = "observe.token_file"
-
-
-class Need(enum.Enum):
-    """Need of a path, over TCP."""
-
-    FIGURES = enum.auto()
-    TOKEN = enum.auto()
-
-
-ACCESS: Final[Mapping[str, Need]] = {
-    "metrics": Need.FIGURES,
-    "api/report": Need.FIGURES,
-    "api/stream": Need.FIGURES,
-    "api/key": Need.TOKEN,
-    "api/explain": Need.TOKEN,
-    "api/reset": Need.TOKEN,
-    "api/cases": Need.TOKEN,
-    "api/cases/one": Need.TOKEN,
-    "api/cases/export": Need.TOKEN,
-    "api/cases/label": Need.TOKEN,
-    "api/cases/erase": Need.TOKEN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +44,12 @@ class Guard:
 
     token: Secret
     path: Path | None = None
-    """File of the token that was made; None where one was named, or it is in no file."""
+    """File of a token that was made; None where one was named, or it is in no file."""
     made: bool = False
 
     def opens(self, path: str) -> bool:
         """Return whether a path may be asked for without the token (rules 5 and 6)."""
-        return self.made and ACCESS.get(path) is Need.FIGURES
+        return self.made and path in FIGURES
 
     def advice(self) -> str:
         """Describe where the token is, for a caller without it."""
@@ -77,36 +58,33 @@ class Guard:
         kept = f", and keeps it in {self.path}" if self.path else ""
         return f"; the application logged a link with its token at its start{kept}: send Authorization: Bearer TOKEN"
 
-    def log_link(self, address: tuple[str, int]) -> None:
-        """Log the link that holds a token made here; one that was named stays out of logs."""
-        if self.made:
-            log.info(
-                "observe: kept windows, cases and changes behind a token: link=%s token_file=%s: without it, callers "
-                "on this machine get figures and answers only",
-                link(address, self.token), self.path or "none",
-            )  # fmt: skip
+    def link(self, address: tuple[str, int]) -> str:
+        """Return the page's link with its token."""
+        return f"{url_of(address)}#token={self.token.value()}"
 
 
-def link(address: tuple[str, int], token: Secret) -> str:
-    """Return the page's link with its token."""
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    return f"http://{host}:{address[1]}/#token={token.value()}"
+def url_of(address: tuple[str, int]) -> str:
+    """Return the URL of an address that is listened on."""
+    host, port = address
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def guard_of(config: ObserveConfig, socket_path: Path | None) -> Guard:
-    """Read the token of the configuration, or make one (rule 3).
+def guard_of(config: ObserveConfig, socket_path: Path | None) -> Guard | None:
+    """Read the token of the configuration, or make one (rule 3); None where no address is listened on.
 
     Args:
-        config: settings with an address to listen on.
+        config: settings of the address and its token.
         socket_path: Unix socket beside which a made token is kept; None keeps it in memory.
 
     Raises:
         ConfigError: the token file cannot be read.
     """
+    if not config.listen:
+        return None
     if config.token_file is not None:
         return Guard(SecretFile(config.token_file, _WHAT))
-    path = None if socket_path is None else socket_path.absolute().with_suffix(".page-token")
-    if path is not None:
+    if socket_path is not None:
+        path = socket_path.absolute().with_suffix(".page-token")
         try:
             return Guard(_kept(path), path, made=True)
         except OSError as error:
@@ -115,7 +93,7 @@ def guard_of(config: ObserveConfig, socket_path: Path | None) -> Guard:
 
 
 def _kept(path: Path) -> SecretFile:
-    """Return the token in a file that only this user can have read or written, made anew otherwise."""
+    """Return the token in a file that only this user can have read or written; any other file is replaced."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         private = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
@@ -124,13 +102,3 @@ def _kept(path: Path) -> SecretFile:
     durable_file.remove(path)
     durable_file.create(path, secrets.token_urlsafe(18).encode() + b"\n", 0o600)
     return SecretFile(path, _WHAT)
-
-
-def check_rows(paths: Iterable[str]) -> None:
-    """Refuse to serve paths that have no row (rule 6).
-
-    Raises:
-        LookupError: names them.
-    """
-    if missing := set(paths) - ACCESS.keys():
-        raise LookupError(f"no row in edge_runtime.observe.access.ACCESS: {', '.join(sorted(missing))}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -42,7 +41,7 @@ class Inspection:
         attach: adds a sink to the pipeline.
         unix: listening sockets, non-blocking, which this closes; None where there is none.
         tcp: the same.
-        socket_path: path of `unix`, or of where it would be.
+        guard: decides who may ask over `tcp`.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Inspection:
         attach: Callable[[Sink], None],
         unix: socket.socket | None,
         tcp: socket.socket | None,
-        socket_path: Path | None,
+        guard: Guard | None,
     ) -> None:
         self._subject = subject
         self._barrier = barrier
@@ -70,7 +69,7 @@ class Inspection:
             self._report,
             metrics=metrics,
             routes=self._routes(Review(subject.cases)),
-            socket_path=socket_path,
+            guard=guard,
             barrier=barrier,
         )
         self._textfile: TextFile | None = None
@@ -85,11 +84,6 @@ class Inspection:
     def connections(self) -> int:
         """Return how many callers are connected."""
         return self._listener.counts.connections
-
-    @property
-    def guard(self) -> Guard | None:
-        """Return who may ask over TCP."""
-        return self._listener.guard
 
     def stop(self) -> None:
         """Cut all callers off, and remove the file of metrics."""

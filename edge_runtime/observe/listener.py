@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EdgeError, InputError
-from edge_runtime.observe.access import Guard, guard_of
+from edge_runtime.observe.access import Guard, url_of
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.duty import Duty
 from edge_runtime.observe.page import page_files
@@ -69,11 +68,8 @@ class Listener:
         report: the picture.
         metrics: renders the metrics.
         routes: what can be asked for besides.
-        socket_path: Unix socket beside which a token is kept that is made here; None where there is none.
+        guard: decides who may ask over TCP; None where no address is listened on.
         barrier: what goes wrong in a work is its to count.
-
-    Raises:
-        ConfigError: the token file cannot be read.
     """
 
     def __init__(
@@ -85,7 +81,7 @@ class Listener:
         *,
         metrics: RenderMetrics,
         routes: Routes,
-        socket_path: Path | None,
+        guard: Guard | None,
         barrier: Barrier,
     ) -> None:
         self._config = config
@@ -95,8 +91,7 @@ class Listener:
         self._metrics = metrics
         self._routes = replace(routes, works={"api/report": self._one_report, **routes.works})
         self._barrier = barrier
-        self.guard = guard_of(config, socket_path) if config.listen else None
-        """Who may ask over TCP; None where it is not listened on."""
+        self._guard = guard
         self._loop: Loop | None = None
         self._fronts: list[tuple[Front, socket.socket]] = []
         self._thread: threading.Thread | None = None
@@ -119,15 +114,19 @@ class Listener:
         if unix is not None:
             self._listen(loop, unix, self._site(None, None, page=False))
         if tcp is not None:
-            host = str(tcp.getsockname()[0])
+            address = host, _ = tcp.getsockname()[:2]
             asked, _ = address_of(self._config.listen)
             hosts = frozenset(
                 {host, asked.lower(), "localhost", "127.0.0.1", "::1", *map(str.lower, self._config.hosts)}
             )
-            log.info("observe: listening: url=http://%s:%d/", *tcp.getsockname()[:2])
-            if self.guard is not None:
-                self.guard.log_link(tcp.getsockname()[:2])
-            self._listen(loop, tcp, self._site(self.guard, hosts, page=self._config.page))
+            log.info("observe: listening: url=%s", url_of(address))
+            if self._guard is not None and self._guard.made:  # one that was named stays out of logs
+                log.info(
+                    "observe: put changes, windows and kept cases behind a token: link=%s token_file=%s: other callers "
+                    "on this machine get figures and answers",
+                    self._guard.link(address), self._guard.path or "none",
+                )  # fmt: skip
+            self._listen(loop, tcp, self._site(self._guard, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
         loop.each_iteration(Duty(self._clock).rest)
         for seconds, callback in self._regular:

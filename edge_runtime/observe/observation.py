@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError
-from edge_runtime.observe.access import link
+from edge_runtime.observe.access import Guard, guard_of
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import Figures, render
 from edge_runtime.observe.process import process_figures
@@ -57,6 +57,7 @@ class Observation:
         self._inspection: Inspection | None = None
         self._began = subject.clock.monotonic()
         self._address = ("", 0)
+        self._guard: Guard | None = None
         self._otlp = self._build_otlp()
 
     def open(self) -> None:
@@ -76,6 +77,7 @@ class Observation:
         if config.listen:
             tcp = listen_tcp(config.listen)
             self._address = tcp.getsockname()[:2]
+            self._guard = guard_of(config, self._path)
             self._start(tcp)
         elif config.textfile is not None or config.stats_s:
             self._start(None)
@@ -92,8 +94,7 @@ class Observation:
     @property
     def link(self) -> str:
         """Return the page's link with the token; empty where there is none."""
-        guard = None if self._inspection is None else self._inspection.guard
-        return "" if guard is None else link(self._address, guard.token)
+        return "" if self._guard is None else self._guard.link(self._address)
 
     def close(self) -> None:
         """End it all. May be called twice."""
@@ -185,5 +186,5 @@ class Observation:
             attach=self._attach,
             unix=self._unix,
             tcp=tcp,
-            socket_path=self._path,
+            guard=self._guard,
         )

@@ -28,7 +28,7 @@ import orjson
 
 from edge_runtime.errors import EdgeError, InputError, StoreError
 from edge_runtime.http.parser import Head
-from edge_runtime.observe.access import Guard, check_rows
+from edge_runtime.observe.access import FIGURES, GUARDED, Guard
 from edge_runtime.observe.report import MOST_KEYS, Query
 from edge_runtime.oip import Body, Buffer
 from edge_runtime.server.site import (
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 
 COOKIE: Final = "edge_token"
 _MOST_STREAMS: Final = 16
-_OWN: Final = ("metrics", "api/stream")
-"""Paths that every site has, besides those of its `Routes`."""
 
 Work = Callable[[], dict[str, Any]]
 """Runs on the application's loop; raises `EdgeError` for what cannot be done."""
@@ -152,12 +150,10 @@ class ObserveSite(Site):
         streams: dict[Stream, Query],
         files: Mapping[str, tuple[str, bytes]],
     ) -> None:
-        check_rows((*_OWN, *routes.works, *routes.posts, *routes.reads, *routes.changes))
-        super().__init__(
-            "edge-runtime",
-            token=None if guard is None else guard.token,
-            advice="" if guard is None else guard.advice(),
-        )
+        if unknown := {*routes.works, *routes.posts, *routes.reads, *routes.changes} - FIGURES - GUARDED:
+            raise LookupError(f"no row in edge_runtime.observe.access: {', '.join(sorted(unknown))}")
+        token, advice = (None, "") if guard is None else (guard.token, guard.advice())
+        super().__init__("edge-runtime", token=token, advice=advice)
         self._guard = guard
         self._hosts = hosts
         self._metrics = metrics

@@ -139,7 +139,7 @@ class Front:
 
     def _take_on(self, sock: socket.socket, address: str) -> None:
         most = self._limits.connections_per_address
-        if sock.family == socket.AF_UNIX and _peer_of(sock) not in {0, os.geteuid()}:  # whatever the file's mode is
+        if sock.family == socket.AF_UNIX and _peer_of(sock) not in {0, os.geteuid()}:
             self._turn_away(sock, "this socket answers its application's own user and root", 403)
         elif most is not None and self._addresses[address] >= most:
             self._turn_away(sock, "too many connections from this address")
@@ -222,9 +222,8 @@ class Front:
 
 
 def _peer_of(sock: socket.socket) -> int:
-    """Return the user id of the process behind a Unix socket, as it connected (unix(7), SO_PEERCRED)."""
-    _, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(user)
+    """Return the user id of the process behind a Unix socket (unix(7), SO_PEERCRED), whatever its mode is."""
+    return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
 
 
 def deliver(calls: Iterable[Call]) -> None:

@@ -19,6 +19,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import resets
+from edge_runtime.observe.access import guard_of
 from edge_runtime.observe.asking import Asker
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import PREFIX, Family
@@ -92,7 +93,7 @@ class WorkersSite:
                 reads={},
                 changes={},
             ),
-            socket_path=path,
+            guard=guard_of(config, path),
             barrier=barrier,
         )
         tcp = listen_tcp(config.listen) if config.listen else None

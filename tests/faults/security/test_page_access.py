@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import pytest
 
-from edge_runtime.observe.access import ACCESS, Need
+from edge_runtime.observe.access import FIGURES, GUARDED
 from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, cut, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto
@@ -150,10 +150,9 @@ def test_another_user_of_the_machine_changes_nothing_and_sees_no_sample(
     running: tuple[Process, int], folder: Path
 ) -> None:
     process, port = running
-    assert REQUESTS.keys() == ACCESS.keys(), "each path is tried"
-    figures = [path for path, need in ACCESS.items() if need is Need.FIGURES]
-    guarded = [path for path, need in ACCESS.items() if need is Need.TOKEN]
-    assert {status for status, _ in asked([REQUESTS[path] for path in figures], port, user=NOBODY)} == {200}
+    assert REQUESTS.keys() == FIGURES | GUARDED, "each path is tried"
+    guarded = sorted(GUARDED)
+    assert {status for status, _ in asked([REQUESTS[path] for path in FIGURES], port, user=NOBODY)} == {200}
     for token in ("", "wrong"):
         found = asked([REQUESTS[path] for path in guarded], port, user=NOBODY, token=token)
         assert [status for status, _ in found] == [401] * len(guarded), found
@@ -195,9 +194,9 @@ def test_the_link_of_the_log_opens_all_and_stays_the_same_over_a_restart(
         assert token_of(third) == second
 
 
-@pytest.mark.parametrize("path", sorted(ACCESS))
+@pytest.mark.parametrize("path", sorted(FIGURES | GUARDED))
 def test_the_documented_table_has_a_row_for_each_path(path: str) -> None:
     page = (ROOT / "docs" / "SECURITY.md").read_text("utf-8")
     row = next((line for line in page.splitlines() if line.startswith("|") and f"`/{path}`" in line), "")
     assert row, f"docs/SECURITY.md lacks /{path}"
-    assert ("| yes | no | yes |" in row) == (ACCESS[path] is Need.FIGURES), row
+    assert ("| yes | no | yes |" in row) == (path in FIGURES), row

@@ -174,9 +174,9 @@ class ObserveSite(Site):
         asked = dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "")
         return token.matches(asked or _cookie(head))
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Pending | Stream:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
         """Answer a request (see the module)."""
-        del ready
+        del ready, peer
         self._check_origin(head)
         parameters = dict(parse_qsl(urlsplit(head.start[1]).query))
         path = "/".join(segments(head))

@@ -149,7 +149,7 @@ class Front:
             with contextlib.suppress(OSError):
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, self)
+            connection = Connection(sock, self, address)
             self._connections[connection] = address
             self.counts.connections += 1
             self._addresses[address] += 1

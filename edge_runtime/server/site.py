@@ -195,13 +195,14 @@ class Site:
         self._retry_after_s = retry_after_s
         self._advice = advice
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Pending | Stream:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
         """Do what a request asks for.
 
         Args:
             head: its request line and headers.
             body: all of its body, decompressed.
             ready: whether new requests are welcome, for those who ask.
+            peer: the caller's address; empty for a Unix socket.
 
         Raises:
             Refused: it cannot be done.

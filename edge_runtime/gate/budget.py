@@ -10,7 +10,6 @@ from edge_runtime.clock import Clock
 from edge_runtime.gate.config import GateConfig
 
 HOUR_S = 3600.0
-DAY_S = 86_400.0
 _HOURS = 25
 
 
@@ -73,10 +72,9 @@ SHARE_BURST = 50.0
 class Budget:
     """Run-time bounds on what is sent: share of windows, calls and bytes a day.
 
-    The time of the daily bounds passes no faster than real time, whatever the clocks do: 1. it is monotonic; 2. over a
-    restart it goes on by the monotonic clock of the same boot; 3. while the machine is off it stands still, since a
-    board cannot tell for how long that was; 4. what a killed run had sent since its last save counts as sent at the
-    restart.
+    The time of the daily bounds passes no faster than real time: 1. it is monotonic, 2. over a restart that of the same
+    boot, 3. and stands still while the machine is off, since a board cannot tell for how long that was. 4. What a
+    killed run had sent since its last save counts as sent at the restart.
 
     Args:
         config: the bounds.

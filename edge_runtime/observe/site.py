@@ -169,10 +169,7 @@ class ObserveSite(Site):
 
     def admitted(self, head: Head, token: Secret) -> bool:
         """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
-        if super().admitted(head, token):
-            return True
-        asked = dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "")
-        return token.matches(asked or _cookie(head))
+        return token.matches(_sent_token(head))
 
     def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
         """Answer a request (see the module)."""
@@ -232,11 +229,11 @@ class ObserveSite(Site):
             "Content-Security-Policy: default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
             "base-uri 'none'; form-action 'none'\r\n"
         )
-        token = parameters.get("token", "")
-        if self._token is not None and self.admitted(head, self._token):  # never what a caller made up
-            kept = quote(self._token.value(), safe="")
+        sent = _sent_token(head)
+        if self._token is not None and self._token.matches(sent):  # never what a caller made up
+            kept = quote(sent, safe="")
             headers = f"Set-Cookie: {_cookie_name(head)}={kept}; HttpOnly; SameSite=Strict; Path=/\r\n{headers}"
-            if token:  # it leaves the address line
+            if "token" in parameters:  # it leaves the address line
                 return Reply(303, Body((b"",)), f"Location: /\r\n{headers}", content_type=kind)
         return Reply(200, Body((data,)), headers, content_type=kind)
 
@@ -290,6 +287,14 @@ def _cookie_name(head: Head) -> str:
     """Return the cookie's name, with the port: browsers send the cookies of all ports of a host to each of them."""
     port = head.headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
+def _sent_token(head: Head) -> str:
+    """Return the token that a request has: in a header, in its target, or as a cookie."""
+    scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "") or _cookie(head)
 
 
 def _cookie(head: Head) -> str:

@@ -125,6 +125,10 @@ def test_the_page_itself_needs_no_token_and_keeps_it_in_a_cookie_of_its_port(tmp
         assert cookie.startswith(f"edge_token_{port}=")
         assert get(connection, "/api/report", Cookie=cookie)[0] == 200
         assert get(connection, "/api/report", Cookie=cookie.replace(str(port), "1"))[0] == 401
+        connection.request("GET", "/", headers={"Authorization": "Bearer a; b %"})  # as the page does
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, str(answer.headers["Set-Cookie"]).partition(";")[0]) == (200, cookie)
         connection.request("GET", "/?token=wrong")
         answer = connection.getresponse()
         answer.read()

@@ -9,7 +9,7 @@ async function ask(path, document) {
   const options = document ? {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(document)} : {};
   const answer = await fetch(path, options);
   const found = await answer.json();
-  if (answer.status === 401) document.getElementById("token-form").hidden = false;
+  if (answer.status === 401) byId("token-form").hidden = false;
   if (!answer.ok) throw Object.assign(new Error(found.error || answer.statusText), {status: answer.status});
   return found;
 }

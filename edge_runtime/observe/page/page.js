@@ -44,13 +44,14 @@ const follower = new Follower(
 
 // Have the application keep a token in a cookie, sent in a header: no address, history or log holds it.
 async function enter(token) {
+  let refused = false;
   try {
     await fetch("/", {headers: {Authorization: `Bearer ${token}`}, cache: "no-store"});
-    await ask("/api/key?key="); // 404 with the right token
+    await ask("/api/key?key="); // there is no such key; 401 without the right token
   } catch (error) {
-    if (error.status !== 404) return;
+    refused = error.status === 401;
   }
-  byId("token-form").hidden = true;
+  byId("token-form").hidden = !refused;
   follower.begin();
 }
 

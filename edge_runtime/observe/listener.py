@@ -12,6 +12,7 @@ import logging
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -99,7 +100,7 @@ class Listener:
         self._under_way: set[Query] = set()
         """Queries whose picture the application's loop was asked for."""
         self._regular: list[tuple[float, Callable[[], object]]] = []
-        self._asked = (0.0, 0)
+        self._asked: deque[float] = deque(maxlen=ASKS_PER_S)
         self.counts = Counts()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -197,9 +198,10 @@ class Listener:
 
     def _may_ask(self) -> bool:
         now = self._clock.monotonic()
-        began, asked = self._asked
-        self._asked = (now, 1) if now - began >= 1 else (began, asked + 1)
-        return self._asked[1] <= ASKS_PER_S
+        if len(self._asked) == ASKS_PER_S and now - self._asked[0] < 1:
+            return False
+        self._asked.append(now)
+        return True
 
     def _behind_barrier(self, work: Work) -> dict[str, Any]:
         try:

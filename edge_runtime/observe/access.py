@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edge_runtime.errors import ConfigError
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.system import durable_file
 from edge_runtime.system.secrets import Secret, SecretFile
@@ -94,7 +95,7 @@ def guard_of(config: ObserveConfig, socket_path: Path | None) -> Guard | None:
 
 def _kept(path: Path) -> SecretFile:
     """Return the token in a file that only this user can have read or written; any other file is replaced."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ConfigError):
         status = path.lstat()
         private = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
         if private and status.st_uid == os.geteuid() and status.st_size:

@@ -18,6 +18,7 @@ import orjson
 import pytest
 
 from edge_runtime.observe.access import FIGURES, GUARDED
+from edge_runtime.observe.site import ObserveSite, Routes
 from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, cut, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto
@@ -166,8 +167,13 @@ def test_another_user_of_the_machine_changes_nothing_and_sees_no_sample(
     assert as_user(NOBODY, secret.read_text) == "PermissionError"
 
     (folder / "app.sock").chmod(0o666)  # an operator's mistake: the peer is checked as well
-    over_socket = asked([REQUESTS["api/cases"], REQUESTS["metrics"]], port, user=NOBODY, sock=folder / "app.sock")
-    assert [status for status, _ in over_socket] == [403, 403]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+
+        def told() -> bytes:
+            sock.connect(str(folder / "app.sock"))
+            return sock.recv(4096)  # before it has sent anything
+
+        assert b"403" in as_user(NOBODY, told)
     assert asked([REQUESTS["api/cases"]], port, sock=folder / "app.sock")[0][0] == 200
 
 
@@ -192,6 +198,19 @@ def test_the_link_of_the_log_opens_all_and_stays_the_same_over_a_restart(
     with Process(folder, "run", "app.toml", name="third") as third:
         third.says("link=")
         assert token_of(third) == second
+    (folder / "app.page-token").write_bytes(b"\0\xff\n\n")  # a damaged disk ends no start
+    with Process(folder, "run", "app.toml", name="fourth") as fourth:
+        fourth.says("link=")
+        assert token_of(fourth) != second
+
+
+def test_a_path_without_a_row_is_not_served() -> None:
+    def nothing(*_: object, **__: object) -> Any:
+        raise AssertionError
+
+    routes = Routes(works={}, posts={"api/new": nothing}, reads={}, changes={})
+    with pytest.raises(LookupError, match=r"no row in edge_runtime\.observe\.access: api/new"):
+        ObserveSite(guard=None, hosts=None, metrics=nothing, routes=routes, pending=nothing, streams={}, files={})
 
 
 @pytest.mark.parametrize("path", sorted(FIGURES | GUARDED))

@@ -96,10 +96,8 @@ class Sequences:
         self._idle_s = idle_s
         self._begun = 0
         self._open: OrderedDict[int | str, _Sequence] = OrderedDict()  # the one that is idle for longest comes first
-        self._of_peer: dict[str, OrderedDict[int | str, None]] = {}  # in the same order
-        self._ended: OrderedDict[int | str, None] = (
-            OrderedDict()
-        )  # the last ones that made room, as many as may be open
+        self._of_peer: dict[str, dict[int | str, None]] = {}  # in the same order
+        self._made_room: dict[int | str, None] = {}  # the last ones that did, as many as may be open
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -149,7 +147,7 @@ class Sequences:
             lost = f"is not under way: it has ended, was idle for more than {self._idle_s:g} s, or never began"
             raise Refused(
                 400,
-                f"sequence {str(sequence.id)[:60]!r} {made_room if sequence.id in self._ended else lost}; "
+                f"sequence {str(sequence.id)[:60]!r} {made_room if sequence.id in self._made_room else lost}; "
                 'send "sequence_start": true with its first request',
             )
         return _Sequence(known.key, known.step, now, known.peer)
@@ -160,17 +158,17 @@ class Sequences:
             if name in self._open:
                 keys.add(self._end(name))
             if one is not None:
-                self._ended.pop(name, None)
+                self._made_room.pop(name, None)
                 self._open[name] = one
-                self._of_peer.setdefault(one.peer, OrderedDict())[name] = None
+                self._of_peer.setdefault(one.peer, {})[name] = None
                 keys.discard(one.key)
         while len(self._open) > self._most:  # rule 6
             fullest = max(self._of_peer.values(), key=len)
             name = next(iter(fullest))
             keys.add(self._end(name))
-            self._ended[name] = None
-            if len(self._ended) > self._most:
-                self._ended.popitem(last=False)
+            self._made_room[name] = None
+            if len(self._made_room) > self._most:
+                del self._made_room[next(iter(self._made_room))]
             self.evicted += 1
         self._states.forget(keys)
 

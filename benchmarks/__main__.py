@@ -62,6 +62,7 @@ SCRIPTS = {
     "otlp": "bench_otlp",
     "workers": "bench_workers",
     "update-times": "bench_update_times",
+    "disk": "bench_disk",
 }
 """Programs of their own, which print their own tables."""
 MODELS = "models"

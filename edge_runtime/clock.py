@@ -8,10 +8,19 @@ first, stamps on records the second.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 thread_cpu = time.thread_time
 """Return the CPU seconds of the calling thread so far."""
+
+
+def boot_id() -> str:
+    """Return the kernel's name of this boot (random(4)): monotonic times of one boot compare. Empty if not known."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return ""
 
 
 class Clock(Protocol):

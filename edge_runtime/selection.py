@@ -87,6 +87,8 @@ class Selection:
             return
         if refused := self._budget.spend(context.nbytes):  # rule 5
             dropped[f"budget_{refused}"] += 1
+            if used := self._budget.describe(refused, context.nbytes):
+                self._metrics.examples[f"budget_{refused}"] = used
             return
         prediction.route = "local" if audit else "provisional"  # rule 6
         case = Hard(prediction, np.ascontiguousarray(context.T), trust, audit)

@@ -69,7 +69,8 @@ def add(commands: Any) -> None:
         "--max-sequences",
         type=count,
         default=10_000,
-        help="of a model with states: sequences at a time; more are answered 503 (default: %(default)s)",
+        help="of a model with states: sequences at a time; beyond it, a new one ends the least recently used of the "
+        "address with the most (default: %(default)s)",
     )
     parser.add_argument(
         "--sequence-idle-s",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edge_runtime.durable.outbox import Outbox
 
 SAVE_S = 60.0
-"""Seconds between two saves: a crash forgets what was spent in this time at most."""
+"""Seconds between two saves. A crash forgets nothing: the outbox knows how many cases it accepted since."""
 
 
 class SavedBudget:
@@ -25,12 +25,14 @@ class SavedBudget:
         budget: what is kept.
         outbox: opened by `open`.
         escalator: goes on without the outbox while a disk fails, and writes to it.
+        boot: this boot's name, see `edge_runtime.clock.boot_id`.
     """
 
-    def __init__(self, budget: Budget, outbox: Outbox, escalator: Escalator) -> None:
+    def __init__(self, budget: Budget, outbox: Outbox, escalator: Escalator, boot: str) -> None:
         self._budget = budget
         self._outbox = outbox
         self._escalator = escalator
+        self._boot = boot
         self._known = False  # what an earlier run spent has been read, and may be written over
 
     def open(self) -> None:
@@ -56,9 +58,14 @@ class SavedBudget:
     def save(self) -> None:
         """Write down what is left."""
         if self._known:
-            self._escalator.save_state("budget", orjson.dumps(self._budget.state()))
+            about = {"boot": self._boot, "accepted": self._outbox.accepted}
+            self._escalator.save_state("budget", orjson.dumps(self._budget.state() | about))
 
     def _restore(self, saved: bytes | None) -> None:
         self._known = True
         if saved is not None:
-            self._budget.restore(orjson.loads(saved))
+            state = orjson.loads(saved)
+            same_boot = bool(self._boot) and state.get("boot") == self._boot
+            accepted = self._outbox.accepted
+            unsaved = max(0, accepted - state.get("accepted", accepted))
+            self._budget.restore(state, same_boot=same_boot, unsaved=unsaved)

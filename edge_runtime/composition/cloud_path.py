@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edge_runtime.clock import Clock
+from edge_runtime.clock import Clock, boot_id
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.saved_budget import SavedBudget
 from edge_runtime.config import AppConfig
@@ -79,7 +79,7 @@ class CloudPath:
             clock=clock,
             on_status=on_status,
         )
-        self._saved_budget = SavedBudget(budget, self.outbox, self.escalator)
+        self._saved_budget = SavedBudget(budget, self.outbox, self.escalator, boot_id())
 
     def open(self) -> None:
         """Open the outbox, and read what is left of the budget (`SavedBudget.open`).

@@ -127,11 +127,12 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         _say(
             out,
             f"{len(recordings)} recordings of people {_people(recordings)}, on {WATCHES} watches at once, "
-            f"{demo.speed:g} times real time; no model was trained on these people"
-            + (f"; look at http://{demo.listen}/" if demo.listen else ""),
+            f"{demo.speed:g} times real time; no model was trained on these people",
         )
         player = stack.enter_context(_player(demo, url, base, rate))
         conductor = _Conductor(app, tally, view, player, cloud, turns, demo)
+        if (observation := app.observation) is not None and demo.listen:
+            app.loop.call_soon(lambda: _say(out, f"look at {observation.link}"))
         app.loop.call_soon(conductor.tick)
         with stopped_by_signals(conductor.stop):
             app.run()

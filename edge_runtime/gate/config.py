@@ -22,9 +22,10 @@ class GateConfig:
     max_share: float = 1.0
     """Largest share of all windows that may be sent, give or take a burst of as many as 50 windows' share."""
     max_calls_per_day: int = 0
-    """Windows sent within any 24 hours; 0 means no bound."""
+    """Windows sent within any 24 hours, all of them at once where they come so; time while the machine is off does not
+    count. 0 means no bound."""
     max_bytes_per_day: int = 0
-    """Tensor bytes sent within any 24 hours; 0 means no bound."""
+    """Tensor bytes sent within any 24 hours, in the same way; 0 means no bound."""
     audit_share: float = 0.0
     """Share of trusted answers that is sent all the same, to see whether the trust is deserved."""
 

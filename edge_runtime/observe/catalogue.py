@@ -122,6 +122,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "serve_connections_refused_total": "Connections turned away at a limit.",
     "serve_connections_dropped_total": "Connections ended by silence, slowness or a failed TLS handshake.",
     "serve_connections_evicted_total": "Connections closed for a newcomer, or for memory.",
+    "serve_sequences_evicted_total": "Sequences of a model with states that were ended to make room for a new one.",
     "serve_connections": "Connections that are open.",
     # -- workers
     "workers": "Workers that should run.",

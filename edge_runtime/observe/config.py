@@ -85,8 +85,10 @@ class ObserveConfig:
     page: bool = True
     """Whether the page is there beside the metrics."""
     token_file: Path | None = None
-    """File with what callers must send (``Authorization: Bearer``, or once as ``?token=`` in a browser). Needed where
-    `listen` is no loopback address. A new token counts as soon as it is in the file."""
+    """File with what callers must send (``Authorization: Bearer``, or once behind ``#token=`` in a browser). Needed
+    where `listen` is no loopback address; left out elsewhere, a token is made, and its link logged at the start
+    ([who may ask for what](SECURITY.md#who-may-ask-a-running-application-for-what)). A new token counts as soon as it
+    is in the file."""
     hosts: tuple[str, ...] = ()
     """Names under which browsers may ask for the page, besides the address itself and ``localhost``."""
     max_clients: int = 32

@@ -170,8 +170,8 @@ REASONS: Final[Mapping[str, Reason]] = {
         "their readings are suspect, and the cloud would see the same ones: the log has a line for each key",
     ),
     "budget_share": Reason("gate", "hard cases", "more are hard than max_share under [gate] allows to send"),
-    "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] is used up"),
-    "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] is used up"),
+    "budget_calls": Reason("gate", "hard cases", "max_calls_per_day under [gate] allows no more within 24 hours"),
+    "budget_bytes": Reason("gate", "hard cases", "max_bytes_per_day under [gate] allows no more within 24 hours"),
     "budget_governor": Reason("governor", "hard cases", "the board is hot or short of power, see [governor]"),
     "context_short": Reason(
         "cloud",

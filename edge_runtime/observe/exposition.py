@@ -109,6 +109,7 @@ def render_server(stats: ServerStats, openmetrics: bool) -> bytes:
     metrics.counts["serve_connections_refused_total"] = stats.refused_connections
     metrics.counts["serve_connections_dropped_total"] = stats.dropped_connections
     metrics.counts["serve_connections_evicted_total"] = stats.evicted_connections
+    metrics.counts["serve_sequences_evicted_total"] = stats.evicted_sequences
     metrics.gauges["serve_connections"] = stats.connections
     return render(metrics, openmetrics=openmetrics, info={"version": __version__})
 

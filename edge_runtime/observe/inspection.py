@@ -16,10 +16,10 @@ from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.hardware import this_device
 from edge_runtime.hardware.readings import Board
 from edge_runtime.model import resets
+from edge_runtime.observe.access import Guard
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.listener import Listener
 from edge_runtime.observe.live import Live
-from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Report, drawn, stats_of
 from edge_runtime.observe.review import Review
 from edge_runtime.observe.site import Routes, Work
@@ -41,6 +41,7 @@ class Inspection:
         attach: adds a sink to the pipeline.
         unix: listening sockets, non-blocking, which this closes; None where there is none.
         tcp: the same.
+        guard: decides who may ask over `tcp`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Inspection:
         attach: Callable[[Sink], None],
         unix: socket.socket | None,
         tcp: socket.socket | None,
+        guard: Guard | None,
     ) -> None:
         self._subject = subject
         self._barrier = barrier
@@ -67,7 +69,7 @@ class Inspection:
             self._report,
             metrics=metrics,
             routes=self._routes(Review(subject.cases)),
-            files=page_files,
+            guard=guard,
             barrier=barrier,
         )
         self._textfile: TextFile | None = None

@@ -12,6 +12,7 @@ import logging
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,8 +23,10 @@ import orjson
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.observe.access import Guard, url_of
 from edge_runtime.observe.config import ObserveConfig, address_of
 from edge_runtime.observe.duty import Duty
+from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Query
 from edge_runtime.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
 from edge_runtime.server.connection import Counts, Phase
@@ -31,7 +34,6 @@ from edge_runtime.server.front import LINGER_S, Front, FrontLimits
 from edge_runtime.server.site import Pending, Refused, RenderMetrics, Stream
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop
-from edge_runtime.system.secrets import SecretFile
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +69,8 @@ class Listener:
         report: the picture.
         metrics: renders the metrics.
         routes: what can be asked for besides.
-        files: the page.
+        guard: decides who may ask over TCP; None where no address is listened on.
         barrier: what goes wrong in a work is its to count.
-
-    Raises:
-        ConfigError: the token file cannot be read.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Listener:
         *,
         metrics: RenderMetrics,
         routes: Routes,
-        files: Callable[[], Mapping[str, tuple[str, bytes]]],
+        guard: Guard | None,
         barrier: Barrier,
     ) -> None:
         self._config = config
@@ -92,9 +91,8 @@ class Listener:
         self._report = report
         self._metrics = metrics
         self._routes = replace(routes, works={"api/report": self._one_report, **routes.works})
-        self._files = files
         self._barrier = barrier
-        self._token = None if config.token_file is None else SecretFile(config.token_file, "observe.token_file")
+        self._guard = guard
         self._loop: Loop | None = None
         self._fronts: list[tuple[Front, socket.socket]] = []
         self._thread: threading.Thread | None = None
@@ -102,7 +100,7 @@ class Listener:
         self._under_way: set[Query] = set()
         """Queries whose picture the application's loop was asked for."""
         self._regular: list[tuple[float, Callable[[], object]]] = []
-        self._asked = (0.0, 0)
+        self._asked: deque[float] = deque(maxlen=ASKS_PER_S)
         self.counts = Counts()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -117,12 +115,19 @@ class Listener:
         if unix is not None:
             self._listen(loop, unix, self._site(None, None, page=False))
         if tcp is not None:
-            host = str(tcp.getsockname()[0])
+            address = host, _ = tcp.getsockname()[:2]
             asked, _ = address_of(self._config.listen)
             hosts = frozenset(
                 {host, asked.lower(), "localhost", "127.0.0.1", "::1", *map(str.lower, self._config.hosts)}
             )
-            self._listen(loop, tcp, self._site(self._token, hosts, page=self._config.page))
+            log.info("observe: listening: url=%s", url_of(address))
+            if self._guard is not None and self._guard.made:  # one that was named stays out of logs
+                log.info(
+                    "observe: put changes, windows and kept cases behind a token: link=%s token_file=%s: other callers "
+                    "on this machine get figures and answers",
+                    self._guard.link(address), self._guard.path or "none",
+                )  # fmt: skip
+            self._listen(loop, tcp, self._site(self._guard, hosts, page=self._config.page))
         loop.call_every(EVERY_S, self._tick)
         loop.each_iteration(Duty(self._clock).rest)
         for seconds, callback in self._regular:
@@ -169,15 +174,15 @@ class Listener:
         front.listen(listener)
         self._fronts.append((front, listener))
 
-    def _site(self, token: SecretFile | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
+    def _site(self, guard: Guard | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
         return ObserveSite(
-            token=token,
+            guard=guard,
             hosts=hosts,
             metrics=self._metrics,
             routes=self._routes,
             pending=self._pending,
             streams=self._streams,
-            files=self._files() if page else {},
+            files=page_files() if page else {},
         )
 
     # -- work of the application's loop --------------------------------------------------------------------------------
@@ -193,9 +198,10 @@ class Listener:
 
     def _may_ask(self) -> bool:
         now = self._clock.monotonic()
-        began, asked = self._asked
-        self._asked = (now, 1) if now - began >= 1 else (began, asked + 1)
-        return self._asked[1] <= ASKS_PER_S
+        if len(self._asked) == ASKS_PER_S and now - self._asked[0] < 1:
+            return False
+        self._asked.append(now)
+        return True
 
     def _behind_barrier(self, work: Work) -> dict[str, Any]:
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError
+from edge_runtime.observe.access import Guard, guard_of
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import Figures, render
 from edge_runtime.observe.process import process_figures
@@ -56,6 +57,7 @@ class Observation:
         self._inspection: Inspection | None = None
         self._began = subject.clock.monotonic()
         self._address = ("", 0)
+        self._guard: Guard | None = None
         self._otlp = self._build_otlp()
 
     def open(self) -> None:
@@ -74,9 +76,9 @@ class Observation:
         config = self._config
         if config.listen:
             tcp = listen_tcp(config.listen)
-            self._start(tcp)
             self._address = tcp.getsockname()[:2]
-            log.info("observe: listening: url=http://%s:%d/", *self._address)
+            self._guard = guard_of(config, self._path)
+            self._start(tcp)
         elif config.textfile is not None or config.stats_s:
             self._start(None)
         elif self._unix is not None:
@@ -88,6 +90,11 @@ class Observation:
     def address(self) -> tuple[str, int]:
         """Return the address of the metrics and the page, once it is open; port 0 where there is none."""
         return self._address
+
+    @property
+    def link(self) -> str:
+        """Return the page's link with the token; empty where there is none."""
+        return "" if self._guard is None else self._guard.link(self._address)
 
     def close(self) -> None:
         """End it all. May be called twice."""
@@ -179,4 +186,5 @@ class Observation:
             attach=self._attach,
             unix=self._unix,
             tcp=tcp,
+            guard=self._guard,
         )

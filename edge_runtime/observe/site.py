@@ -12,8 +12,8 @@ POST   ``/api/cases/...``  ``label``, ``erase``
 GET    ``/``               the page
 ====== =================== =====================================================================================
 
-Who may ask: over the Unix socket its owner; elsewhere the holder of the token, where one is set. Browsers are held to
-the page's own origin: a ``Host`` that is not known is refused (DNS rebinding), and so is a POST that another site made.
+Who may ask for what: `edge_runtime.observe.access`. Browsers are held to the page's own origin: a ``Host`` that is not
+known is refused (DNS rebinding), and so is a POST that another site made.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import orjson
 
 from edge_runtime.errors import EdgeError, InputError, StoreError
 from edge_runtime.http.parser import Head
+from edge_runtime.observe.access import FIGURES, GUARDED, Guard
 from edge_runtime.observe.report import MOST_KEYS, Query
 from edge_runtime.oip import Body, Buffer
 from edge_runtime.server.site import (
@@ -42,7 +43,7 @@ from edge_runtime.server.site import (
     only,
     segments,
 )
-from edge_runtime.system.secrets import SecretFile
+from edge_runtime.system.secrets import Secret
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class ObserveSite(Site):
     """Routes of a running application.
 
     Args:
-        token: see `Site`.
+        guard: decides who may ask; None lets all callers in (a Unix socket).
         hosts: names that browsers may ask under, in lower case; None asks for no name (a Unix socket).
         metrics: renders the metrics; see `RenderMetrics`.
         routes: what can be asked for, besides the metrics, the stream and the page.
@@ -141,7 +142,7 @@ class ObserveSite(Site):
     def __init__(
         self,
         *,
-        token: SecretFile | None,
+        guard: Guard | None,
         hosts: frozenset[str] | None,
         metrics: RenderMetrics,
         routes: Routes,
@@ -149,7 +150,11 @@ class ObserveSite(Site):
         streams: dict[Stream, Query],
         files: Mapping[str, tuple[str, bytes]],
     ) -> None:
-        super().__init__("edge-runtime", token=token)
+        if unknown := {*routes.works, *routes.posts, *routes.reads, *routes.changes} - FIGURES - GUARDED:
+            raise LookupError(f"no row in edge_runtime.observe.access: {', '.join(sorted(unknown))}")
+        token, advice = (None, "") if guard is None else (guard.token, guard.advice())
+        super().__init__("edge-runtime", token=token, advice=advice)
+        self._guard = guard
         self._hosts = hosts
         self._metrics = metrics
         self._routes = routes
@@ -158,19 +163,17 @@ class ObserveSite(Site):
         self._files = files
 
     def open_to_all(self, head: Head) -> bool:
-        """Let everybody have the page's files: they hold nothing of the application; the page asks for the token."""
-        return "/".join(segments(head)) in self._files
+        """Return whether a path needs no token: the page's files, and what the guard opens."""
+        path = "/".join(segments(head))
+        return path in self._files or (self._guard is not None and self._guard.opens(path))
 
-    def admitted(self, head: Head, token: SecretFile) -> bool:
+    def admitted(self, head: Head, token: Secret) -> bool:
         """Accept the token as a bearer token, as ``?token=`` or as the page's cookie."""
-        if super().admitted(head, token):
-            return True
-        asked = dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "")
-        return token.matches(asked or _cookie(head))
+        return token.matches(_sent_token(head))
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Pending | Stream:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
         """Answer a request (see the module)."""
-        del ready
+        del ready, peer
         self._check_origin(head)
         parameters = dict(parse_qsl(urlsplit(head.start[1]).query))
         path = "/".join(segments(head))
@@ -226,10 +229,12 @@ class ObserveSite(Site):
             "Content-Security-Policy: default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
             "base-uri 'none'; form-action 'none'\r\n"
         )
-        token = parameters.get("token", "")
-        if token and self._token is not None and self._token.matches(token):  # never what a caller made up
-            cookie = f"Set-Cookie: {_cookie_name(head)}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path=/\r\n"
-            return Reply(303, Body((b"",)), f"{cookie}Location: /\r\n{headers}", content_type=kind)
+        sent = _sent_token(head)
+        if self._token is not None and self._token.matches(sent):  # never what a caller made up
+            kept = quote(sent, safe="")
+            headers = f"Set-Cookie: {_cookie_name(head)}={kept}; HttpOnly; SameSite=Strict; Path=/\r\n{headers}"
+            if "token" in parameters:  # it leaves the address line
+                return Reply(303, Body((b"",)), f"Location: /\r\n{headers}", content_type=kind)
         return Reply(200, Body((data,)), headers, content_type=kind)
 
 
@@ -282,6 +287,14 @@ def _cookie_name(head: Head) -> str:
     """Return the cookie's name, with the port: browsers send the cookies of all ports of a host to each of them."""
     port = head.headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
+def _sent_token(head: Head) -> str:
+    """Return the token that a request has: in a header, in its target, or as a cookie."""
+    scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return dict(parse_qsl(urlsplit(head.start[1]).query)).get("token", "") or _cookie(head)
 
 
 def _cookie(head: Head) -> str:

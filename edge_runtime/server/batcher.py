@@ -31,6 +31,8 @@ class InSequence(NamedTuple):
     id: int | str
     start: bool
     end: bool
+    peer: str = ""
+    """Address of its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class ServedModel:
         max_batch: largest batch it takes; a larger request is refused.
         max_numbers: most numbers of one window, all inputs together, where an axis besides the batch is open; None is
             not known. A request may be as long as they need.
+        evicted: counts the sequences that ended to make room.
 
     Raises:
         ValueError: a tensor has no batch axis (a first dimension of -1), or a value makes no sense.
@@ -62,6 +65,7 @@ class ServedModel:
     platform: str = "edge-runtime"
     max_batch: int = 32
     max_numbers: int | None = None
+    evicted: Callable[[], int] = lambda: 0
 
     def __post_init__(self) -> None:
         if not self.name or not self.version or not self.inputs or not self.outputs or self.max_batch < 1:

@@ -67,7 +67,7 @@ def _with_sequences(
 ) -> ServedModel:
     contract, task = model.manifest.input, model.task()
     most, idle_s = bounds
-    states.bound(most, Metrics(), 0)
+    states.bound(most + max_batch, Metrics(), 0)  # those that a call begins, before others make room for them
     sequences = Sequences(model, states, clock, most, idle_s)
 
     def step(inputs: dict[str, Array], calls: Sequence[tuple[InSequence, int]]) -> dict[str, Array]:
@@ -85,4 +85,5 @@ def _with_sequences(
         predict=predict,
         step=step,
         max_batch=max_batch,
+        evicted=lambda: sequences.evicted,
     )

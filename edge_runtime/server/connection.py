@@ -102,9 +102,11 @@ class Connection:
     Args:
         sock: accepted, non-blocking; the connection closes it.
         owner: what it belongs to.
+        address: of the caller; empty for a Unix socket.
     """
 
     __slots__ = (
+        "_address",
         "_closed",
         "_fd",
         "_owner",
@@ -118,7 +120,8 @@ class Connection:
         "phase",
     )
 
-    def __init__(self, sock: socket.socket, owner: Owner) -> None:
+    def __init__(self, sock: socket.socket, owner: Owner, address: str = "") -> None:
+        self._address = address
         self._sock = sock
         self._fd = sock.fileno()
         self._closed = False
@@ -221,7 +224,7 @@ class Connection:
             if reply is None:
                 body = yield from self._read_body(head)
                 whole, keep = True, head.keeps_alive(head.start[2])
-                answer = site.answer(head, body, ready=not self._owner.draining)
+                answer = site.answer(head, body, ready=not self._owner.draining, peer=self._address)
                 if isinstance(answer, Stream):
                     yield from self._stream(answer)
                     return False

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import ssl
+import struct
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -137,7 +139,9 @@ class Front:
 
     def _take_on(self, sock: socket.socket, address: str) -> None:
         most = self._limits.connections_per_address
-        if most is not None and self._addresses[address] >= most:
+        if sock.family == socket.AF_UNIX and _peer_of(sock) not in {0, os.geteuid()}:
+            self._turn_away(sock, "this socket answers its application's own user and root", 403)
+        elif most is not None and self._addresses[address] >= most:
             self._turn_away(sock, "too many connections from this address")
         elif len(self._connections) >= self._limits.connections and not self._make_room():
             self._turn_away(sock, "too many connections")
@@ -145,19 +149,19 @@ class Front:
             with contextlib.suppress(OSError):
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, self)
+            connection = Connection(sock, self, address)
             self._connections[connection] = address
             self.counts.connections += 1
             self._addresses[address] += 1
             connection.resume()
 
-    def _turn_away(self, sock: socket.socket, why: str) -> None:
-        """Answer 503 without waiting for anything; over TLS that is not possible yet."""
+    def _turn_away(self, sock: socket.socket, why: str, status: int = 503) -> None:
+        """Refuse without waiting for anything; over TLS that is not possible yet."""
         self.counts.refused += 1
         with contextlib.suppress(OSError), sock:
             if self.tls is None:
                 sock.setblocking(False)
-                reply = self.site.error(503, why, retry=True)
+                reply = self.site.error(status, why, retry=status == 503)
                 sock.sendall(b"".join((reply.head("Connection: close\r\n"), *reply.body.parts)))
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(_REFUSAL_BYTES)  # a close over unread bytes would be a reset, and could overtake the answer
@@ -215,6 +219,11 @@ class Front:
         first = min((next(iter(phase.values())) for phase in self._phases.values() if phase), default=self._due)
         if first < self._due:
             self._arm(first)
+
+
+def _peer_of(sock: socket.socket) -> int:
+    """Return the user id of the process behind a Unix socket (unix(7), SO_PEERCRED), whatever its mode is."""
+    return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
 
 
 def deliver(calls: Iterable[Call]) -> None:

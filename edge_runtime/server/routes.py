@@ -137,7 +137,7 @@ class Routes(Site):
         """Return whether a request needs no token: health checks of the server."""
         return segments(head)[:2] == ("v2", "health")
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Inference:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Inference:
         """Answer by the Open Inference Protocol (see `Site.answer`)."""
         match segments(head):
             case ["v2"]:
@@ -153,11 +153,13 @@ class Routes(Site):
                 only(head, "GET")
                 return metrics_reply(head, self._metrics)
             case ["v2", "models", name, *rest]:
-                return self._model(head, body, name, rest, ready=ready)
+                return self._model(head, body, name, rest, ready=ready, peer=peer)
             case _:
                 raise Refused(404, "no such path; see the Open Inference Protocol, version 2")
 
-    def _model(self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool) -> Reply | Inference:
+    def _model(
+        self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool, peer: str
+    ) -> Reply | Inference:
         batcher = self._batchers.get(name)
         if batcher is None:
             raise Refused(404, f"model {name[:60]!r} is not served here; there is {', '.join(self._batchers)}")
@@ -175,11 +177,11 @@ class Routes(Site):
                 return json_reply(200 if ready else 503, {"name": name, "ready": ready})
             case ["infer"]:
                 only(head, "POST")
-                return self._infer(head, body, name, batcher)
+                return self._infer(head, body, name, batcher, peer)
             case _:
                 raise Refused(404, f"model {name!r} has no {'/'.join(rest)[:60]!r}")
 
-    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher) -> Inference:
+    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher, peer: str) -> Inference:
         request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits[name])
         model = batcher.model
         known = {spec.name for spec in model.outputs}
@@ -187,7 +189,7 @@ class Routes(Site):
             if output.name not in known:
                 raise InputError("name", f"model {name!r} has no output {output.name!r}")
         _check_inputs(model, request)
-        sequence = None if model.step is None else sequence_of(request.parameters, name)
+        sequence = None if model.step is None else sequence_of(request.parameters, name)._replace(peer=peer)
         return Inference(batcher, request.inputs, lambda outputs: _inferred(name, model, request, outputs), sequence)
 
 

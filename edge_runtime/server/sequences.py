@@ -9,7 +9,8 @@ A request says with the parameters ``sequence_id`` (a number above 0, or a text)
 3. A request without it, of a sequence that is not under way, is refused.
 4. ``sequence_end`` forgets it, after the answer.
 5. A sequence that is idle for longer than `idle_s` is forgotten (Triton: ``max_sequence_idle_microseconds``).
-6. A new sequence is refused while as many are under way as are allowed.
+6. Where more are under way than are allowed, the address that has the most loses the one that it has used least
+   recently: a flood of one caller ends its own. Requests of a sequence that was ended so are told.
 
 Steps of several sequences run together; those of one sequence in the order in which they came.
 """
@@ -51,6 +52,8 @@ class _Sequence:
     """Of its states; another one each time that it begins."""
     step: int
     used_s: float
+    peer: str
+    """Address that has begun it."""
 
 
 def sequence_of(parameters: Mapping[str, Any], model: str) -> InSequence:
@@ -93,6 +96,9 @@ class Sequences:
         self._idle_s = idle_s
         self._begun = 0
         self._open: OrderedDict[int | str, _Sequence] = OrderedDict()  # the one that is idle for longest comes first
+        self._of_peer: dict[str, dict[int | str, None]] = {}  # in the same order
+        self._made_room: dict[int | str, None] = {}  # the last ones that did, as many as may be open
+        self.evicted = 0
 
     def __len__(self) -> int:
         """Count the sequences under way."""
@@ -106,7 +112,7 @@ class Sequences:
             calls: sequence and number of steps of each request, in order.
 
         Raises:
-            Refused: rules 3 and 6.
+            Refused: rule 3.
             InputError, EngineError: as `LoadedVariant.predict`.
         """
         now = self._clock.monotonic()
@@ -134,29 +140,46 @@ class Sequences:
         """Return a copy of the sequence, begun where the request says so."""
         known = changed[sequence.id] if sequence.id in changed else self._open.get(sequence.id)
         if sequence.start:  # rule 2
-            new = sum(one is not None and name not in self._open for name, one in changed.items())
-            if known is None and len(self._open) + new >= self._most:  # rule 6
-                raise Refused(503, f"{self._most} sequences are under way; end one of them", retry=True)
             self._begun += 1
-            return _Sequence(str(self._begun), 0, now)
+            return _Sequence(str(self._begun), 0, now, sequence.peer)
         if known is None:  # rule 3
+            made_room = f"was ended to make room for a new one, since more than {self._most} were under way"
+            lost = f"is not under way: it has ended, was idle for more than {self._idle_s:g} s, or never began"
             raise Refused(
                 400,
-                f"sequence {str(sequence.id)[:60]!r} is not under way: it has ended, was idle for more than "
-                f'{self._idle_s:g} s, or never began; send "sequence_start": true with its first request',
+                f"sequence {str(sequence.id)[:60]!r} {made_room if sequence.id in self._made_room else lost}; "
+                'send "sequence_start": true with its first request',
             )
-        return _Sequence(known.key, known.step, now)
+        return _Sequence(known.key, known.step, now, known.peer)
 
     def _keep(self, changed: Mapping[int | str, _Sequence | None], keys: set[str]) -> None:
         """Note what has changed, and forget the states of what has ended or begun again (rule 4)."""
         for name, one in changed.items():
-            before = self._open.pop(name, None)
-            if before is not None:
-                keys.add(before.key)
+            if name in self._open:
+                keys.add(self._end(name))
             if one is not None:
+                self._made_room.pop(name, None)
                 self._open[name] = one
+                self._of_peer.setdefault(one.peer, {})[name] = None
                 keys.discard(one.key)
+        while len(self._open) > self._most:  # rule 6
+            fullest = max(self._of_peer.values(), key=len)
+            name = next(iter(fullest))
+            keys.add(self._end(name))
+            self._made_room[name] = None
+            if len(self._made_room) > self._most:
+                del self._made_room[next(iter(self._made_room))]
+            self.evicted += 1
         self._states.forget(keys)
+
+    def _end(self, name: int | str) -> str:
+        """Take a sequence out; return the key of its states."""
+        one = self._open.pop(name)
+        of_peer = self._of_peer[one.peer]
+        del of_peer[name]
+        if not of_peer:
+            del self._of_peer[one.peer]
+        return one.key
 
     def _forget_idle(self, now: float) -> None:
         """Apply rule 5."""
@@ -164,5 +187,4 @@ class Sequences:
             name, oldest = next(iter(self._open.items()))
             if now - oldest.used_s <= self._idle_s:
                 return
-            del self._open[name]
-            self._states.forget([oldest.key])
+            self._states.forget([self._end(name)])

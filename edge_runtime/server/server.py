@@ -111,6 +111,7 @@ class ServerStats:
         refused_connections: turned away at a limit of connections.
         dropped_connections: ended by silence, slowness or a failed TLS handshake.
         evicted_connections: closed for a newcomer, or for memory.
+        evicted_sequences: ended to make room for a new one.
     """
 
     connections: int
@@ -121,6 +122,7 @@ class ServerStats:
     batches: int
     windows: int
     model_failures: int
+    evicted_sequences: int = 0
 
 
 class Server:
@@ -243,6 +245,7 @@ class Server:
             batches=sum(batcher.batches for batcher in self._batchers.values()),
             windows=sum(batcher.rows for batcher in self._batchers.values()),
             model_failures=sum(batcher.failures for batcher in self._batchers.values()),
+            evicted_sequences=sum(batcher.model.evicted() for batcher in self._batchers.values()),
         )
 
     def __enter__(self) -> Server:

@@ -19,7 +19,7 @@ import orjson
 from edge_runtime.errors import EdgeError, InputError
 from edge_runtime.http.parser import Head
 from edge_runtime.oip import JSON_LENGTH_HEADER, Body, Buffer
-from edge_runtime.system.secrets import SecretFile
+from edge_runtime.system.secrets import Secret
 
 SMALL_BODY_BYTES: Final = 64 * 1024
 """Longest body of a request that takes none; and names, shapes and parameters of one that does."""
@@ -177,23 +177,32 @@ class Site:
         token: what callers must send; None lets everybody in.
         small_bytes: longest body where a path says nothing else.
         retry_after_s: seconds after which a caller who was turned away for want of room may come back.
+        advice: end of the line for callers without the token.
     """
 
     def __init__(
-        self, realm: str, *, token: SecretFile | None, small_bytes: int = SMALL_BODY_BYTES, retry_after_s: int = 1
+        self,
+        realm: str,
+        *,
+        token: Secret | None,
+        small_bytes: int = SMALL_BODY_BYTES,
+        retry_after_s: int = 1,
+        advice: str = "",
     ) -> None:
         self._realm = realm
         self._token = token
         self._small = small_bytes
         self._retry_after_s = retry_after_s
+        self._advice = advice
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool) -> Reply | Pending | Stream:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
         """Do what a request asks for.
 
         Args:
             head: its request line and headers.
             body: all of its body, decompressed.
             ready: whether new requests are welcome, for those who ask.
+            peer: the caller's address; empty for a Unix socket.
 
         Raises:
             Refused: it cannot be done.
@@ -214,7 +223,7 @@ class Site:
         """
         if self._token is None or self.open_to_all(head) or self.admitted(head, self._token):
             return None
-        reply = self.error(401, "a bearer token is needed, or the one sent is not right")
+        reply = self.error(401, f"a bearer token is needed, or the one sent is not right{self._advice}")
         return Reply(reply.status, reply.body, f'WWW-Authenticate: Bearer realm="{self._realm}"\r\n')
 
     def open_to_all(self, head: Head) -> bool:
@@ -222,7 +231,7 @@ class Site:
         del head
         return False
 
-    def admitted(self, head: Head, token: SecretFile) -> bool:
+    def admitted(self, head: Head, token: Secret) -> bool:
         """Return whether a request has the token."""
         scheme, _, credentials = head.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and token.matches(credentials.strip())

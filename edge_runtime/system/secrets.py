@@ -28,7 +28,37 @@ def _stamp(path: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-class SecretFile:
+class Secret:
+    """A one-line secret that a program was given or made. Safe to use from several threads."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+        self._before = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({_MASK})"
+
+    def value(self) -> str:
+        """Return the secret."""
+        return self._value
+
+    def matches(self, candidate: str) -> bool:
+        """Return whether a caller presented this secret, in a time that does not depend on where they differ."""
+        return hmac.compare_digest(self.value().encode(), candidate.encode("utf-8", "surrogateescape"))
+
+    def hide(self, text: str) -> str:
+        """`text` with stars for this secret: others may repeat it to us, whole, or cut off in the middle.
+
+        The one before the last rotation is hidden too, since a message may be about a request that still bore it.
+        """
+        for secret in filter(None, (self._value, self._before)):
+            text = text.replace(secret, _MASK)
+            for at in range(len(secret) - _TELLING + 1):
+                text = text.replace(secret[at : at + _TELLING], _MASK)
+        return text
+
+
+class SecretFile(Secret):
     """A one-line secret in a file, read again when the file changes. Safe to use from several threads.
 
     Args:
@@ -44,7 +74,7 @@ class SecretFile:
         self._what = what
         self._lock = threading.Lock()
         self._stamp: Stamp | None = None
-        self._value = self._before = ""
+        super().__init__("")
         self._read()
 
     def __repr__(self) -> str:
@@ -64,21 +94,6 @@ class SecretFile:
             with contextlib.suppress(ConfigError):
                 self._read()
             return self._value
-
-    def matches(self, candidate: str) -> bool:
-        """Return whether a caller presented this secret, in a time that does not depend on where they differ."""
-        return hmac.compare_digest(self.value().encode(), candidate.encode("utf-8", "surrogateescape"))
-
-    def hide(self, text: str) -> str:
-        """`text` with stars for this secret: others may repeat it to us, whole, or cut off in the middle.
-
-        The one before the last rotation is hidden too, since a message may be about a request that still bore it.
-        """
-        for secret in filter(None, (self._value, self._before)):
-            text = text.replace(secret, _MASK)
-            for at in range(len(secret) - _TELLING + 1):
-                text = text.replace(secret[at : at + _TELLING], _MASK)
-        return text
 
     def _read(self) -> None:
         try:

@@ -101,8 +101,15 @@ def _refusals(config: AppConfig, *, several_workers: bool) -> Iterator[tuple[str
     for name, why in _ONE_PROCESS.items():
         if getattr(config, name) is not None:
             yield f"[{name}]", why
+    yield from _too_small(config)
     if config.observe is not None and config.observe.stats_s:
         yield "observe.stats_s", "leave it out; /metrics has the sums of all workers"
+
+
+def _too_small(config: AppConfig) -> Iterator[tuple[str, str]]:
+    for name in ("max_calls_per_day", "max_bytes_per_day"):
+        if 0 < getattr(config.gate, name) < config.workers:
+            yield f"gate.{name}", "each worker gets an equal part of it, which must be 1 at least: raise it"
 
 
 def alone(config: AppConfig) -> Part:

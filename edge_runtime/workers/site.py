@@ -19,11 +19,11 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, EdgeError, InputError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model import resets
+from edge_runtime.observe.access import guard_of
 from edge_runtime.observe.asking import Asker
 from edge_runtime.observe.config import ObserveConfig
 from edge_runtime.observe.exposition import PREFIX, Family
 from edge_runtime.observe.listener import Listener
-from edge_runtime.observe.page import page_files
 from edge_runtime.observe.report import Query
 from edge_runtime.observe.site import Routes, Work
 from edge_runtime.observe.sockets import listen_tcp, listen_unix
@@ -93,7 +93,7 @@ class WorkersSite:
                 reads={},
                 changes={},
             ),
-            files=page_files,
+            guard=guard_of(config, path),
             barrier=barrier,
         )
         tcp = listen_tcp(config.listen) if config.listen else None
@@ -102,8 +102,6 @@ class WorkersSite:
             self._textfile = TextFile(config.textfile, lambda: self.metrics(openmetrics=False))
             self._listener.every(config.textfile_s, self._textfile.write)
         self._listener.start(self._unix, tcp)
-        if tcp is not None:
-            log.info("observe: listening: url=http://%s:%d/", *tcp.getsockname()[:2])
 
     def changed(self) -> None:
         """Have workers that are ready keep their last answers, where there is a page: a first question begins that."""

@@ -124,8 +124,8 @@ def waves(seed: int, samples: int, *, gain: float) -> tuple[np.ndarray, np.ndarr
     return y, x.astype(np.float32)
 
 
-def listed(connection: http.client.HTTPConnection) -> list[str]:
-    return [one["id"] for one in orjson.loads(get(connection, "/api/cases?limit=200")[1])["cases"]]
+def listed(connection: http.client.HTTPConnection, token: dict[str, str]) -> list[str]:
+    return [one["id"] for one in orjson.loads(get(connection, "/api/cases?limit=200", **token)[1])["cases"]]
 
 
 @pytest.fixture
@@ -147,14 +147,16 @@ def export(tmp_path: Path) -> bytes:
                 publisher.send(cut(Stream(key, t, waves(seed, len(t), gain=1.4)[1]), lambda: 50))
             publisher.flush()
             port = int(re.findall(r"url=http://127\.0\.0\.1:(\d+)/", process.err)[0])
+            token = {"Authorization": "Bearer " + re.findall(r"#token=(\S+)", process.err)[0]}
             with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-                until(lambda: len(listed(connection)) == 2 * KEPT, lambda: process.err)
-                for case in listed(connection):
-                    begin = round((orjson.loads(get(connection, f"/api/cases/one?id={case}")[1])["start"] - BEGIN) * 50)
+                until(lambda: len(listed(connection, token)) == 2 * KEPT, lambda: process.err)
+                for case in listed(connection, token):
+                    one = orjson.loads(get(connection, f"/api/cases/one?id={case}", **token)[1])
+                    begin = round((one["start"] - BEGIN) * 50)
                     inside = set(y[begin : begin + WINDOW].tolist())
                     label = LABELS[inside.pop()] if len(inside) == 1 else "skip"
-                    assert post(connection, "/api/cases/label", {"id": case, "label": label})[0] == 200
-                status, csv = get(connection, "/api/cases/export")
+                    assert post(connection, "/api/cases/label", {"id": case, "label": label}, **token)[0] == 200
+                status, csv = get(connection, "/api/cases/export", **token)
                 assert status == 200
     assert {answer["key"] for answer in predictions(tmp_path / "answers.jsonl")} == {"kitchen", "hall"}
     return csv

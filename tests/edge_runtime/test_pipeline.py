@@ -165,7 +165,7 @@ def test_a_hard_window_is_answered_at_once_and_offered_with_the_context_that_it_
 
 
 def test_a_short_context_is_not_asked_of_a_cloud_that_takes_whole_ones_only() -> None:
-    b = bench(config=GateConfig(max_calls_per_day=72))  # three at once
+    b = bench(config=GateConfig(max_calls_per_day=3))
     b.escalation.short = False
     b.pipeline.deliver([reading("k", 0.0, *(0.3 + i / 100 for i in range(1, 13)))], 0.0, None)
     b.pipeline.flush_iteration()
@@ -340,7 +340,7 @@ def test_answers_do_not_depend_on_the_batch_size() -> None:
 
 
 def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
-    b = bench(config=GateConfig(max_calls_per_day=2))
+    b = bench(config=GateConfig(max_calls_per_day=1))
     b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
     b.pipeline.flush_iteration()
     assert [p.route for p in predictions(b)] == ["provisional"] + ["local"] * 8
@@ -351,7 +351,7 @@ def test_a_spent_budget_keeps_hard_answers_local_and_counts_them() -> None:
 
 def test_what_would_be_refused_is_counted_and_not_paid_for() -> None:
     """Mutation that this finds: paying first. A day of a full disk would spend the next day's calls."""
-    b = bench(config=GateConfig(max_calls_per_day=2))
+    b = bench(config=GateConfig(max_calls_per_day=1))
     b.escalation.reason = "outbox_error"
     b.pipeline.deliver([reading("k", 0.0, *[0.5] * 20)], 0.0, None)
     b.pipeline.flush_iteration()
@@ -399,7 +399,7 @@ def test_what_no_engine_answers_goes_to_the_cloud_and_says_that_it_is_no_answer(
 
     Mutation that this finds: counting such windows as dropped although there is a cloud.
     """
-    b = bench(config=GateConfig(max_calls_per_day=2))
+    b = bench(config=GateConfig(max_calls_per_day=1))
     done: list[str] = []
     b.engine.fail = True
     b.escalation.hold = True

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_runtime.clock import SystemClock
+from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.manifest import Surround
 from edge_runtime.manifest.surround import SurroundGate
 from tests.integration.running import (
@@ -77,3 +79,36 @@ def test_keys_of_different_difficulty_have_the_share_each_and_go_on_over_a_resta
         assert second.mean() < 2.5 * SHARE, "the second run begins where the first one ended"
         thresholds.append(np.quantile([answer["confidence"] for answer in of], SHARE))
     assert max(thresholds) - min(thresholds) > 0.1, "one threshold for all of them would not do"
+
+
+DAILY = 240
+BUDGET = """
+[gate]
+threshold = 2.0
+max_calls_per_day = 240
+[cloud]
+url = "http://127.0.0.1:9"
+model = "teacher"
+"""
+
+
+@pytest.mark.slow
+def test_a_day_s_calls_may_all_be_spent_at_once_and_a_kill_gives_none_back(tmp_path: Path) -> None:
+    bundle, app = tiny_bundle(tmp_path / "tiny.edge"), tmp_path / "app.toml"
+    waiting = OutboxConfig(path=tmp_path / "outbox.db")
+    with Mosquitto("max_queued_messages 100000") as broker, Publisher(broker.port) as publisher:
+        app.write_text(APP.format(bundle=bundle, broker=broker.url) + BUDGET)
+        accepted = []
+        for first, last in ((0, 120), (120, 240), (240, 600)):  # what a run spent is in no save when it is killed
+            with Process(tmp_path, "run", app, name=f"run-{first}") as process:
+                process.subscribed(broker)
+                publisher.send(cut(recorded("usual", 1.0, first, last), lambda: 320))
+                until(lambda n=last: len(predictions(tmp_path / "answers.jsonl")) >= n, lambda: process.err)  # type: ignore[misc]
+                if last > DAILY:
+                    process.says("240 of 240 were used within 24 hours, and there is room again in 2")
+                process.kill()
+            with Outbox(waiting, SystemClock()) as outbox:
+                accepted.append(outbox.counts().accepted)
+    assert accepted[0] == DAILY // 2
+    assert accepted[-1] <= DAILY
+    assert accepted[-1] > DAILY - 40, "a message that comes again after a kill is paid for again"

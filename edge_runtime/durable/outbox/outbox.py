@@ -528,6 +528,11 @@ class Outbox:
         """Number of closings that the sinks do not have yet; as of the last commit, without a look at the file."""
         return self._file.ledger.unpublished
 
+    @property
+    def accepted(self) -> int:
+        """Number of cases accepted so far, over all runs; as of the last commit, without a look at the file."""
+        return self._file.ledger.accepted
+
     def closings(self, limit: int) -> list[Closing]:
         """Read closings that the sinks do not have yet, oldest first; the same ones until `published` is called.
 

@@ -4,11 +4,12 @@
 const SILENT_MS = 4000; // without a picture for so long, what is shown is old
 const RETRY_MS = [500, 1000, 2000, 4000];
 
-// Ask once. Throws what the application says is wrong, with its status.
+// Ask once. Throws what the application says is wrong, with its status; where it lacks the token, the page asks for it.
 async function ask(path, document) {
   const options = document ? {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(document)} : {};
   const answer = await fetch(path, options);
   const found = await answer.json();
+  if (answer.status === 401) byId("token-form").hidden = false;
   if (!answer.ok) throw Object.assign(new Error(found.error || answer.statusText), {status: answer.status});
   return found;
 }

@@ -25,7 +25,6 @@ function say(text, kind, summary = "", troubles = []) {
 
 const follower = new Follower(
   (report) => {
-    byId("token-form").hidden = true;
     byId("live").className = "";
     remember(report);
     if (page.paused) return;
@@ -39,10 +38,22 @@ const follower = new Follower(
   },
   () => {
     byId("live").className = page.report ? "stale" : "empty";
-    byId("token-form").hidden = false;
     say("A token is needed", "warn", "This application shows itself to those who have its token: it stands in the file that token_file under [observe] names.");
   },
 );
+
+// Have the application keep a token in a cookie, sent in a header: no address, history or log holds it.
+async function enter(token) {
+  let refused = false;
+  try {
+    await fetch("/", {headers: {Authorization: `Bearer ${token}`}, cache: "no-store"});
+    await ask("/api/key?key="); // there is no such key; 401 without the right token
+  } catch (error) {
+    refused = error.status === 401;
+  }
+  byId("token-form").hidden = !refused;
+  follower.begin();
+}
 
 function remember(report) {
   const {rates, latency_ms: latency} = report;
@@ -490,9 +501,13 @@ byId("pause").addEventListener("click", () => {
 });
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  location.assign(`/?token=${encodeURIComponent(byId("token").value)}`);
+  enter(byId("token").value);
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && page.key) leave();
 });
-follower.begin();
+const linked = location.hash.match(/^#token=(.+)$/);
+if (linked) {
+  history.replaceState(null, "", "/"); // before the page shows or asks anything
+  enter(decodeURIComponent(linked[1]));
+} else follower.begin();

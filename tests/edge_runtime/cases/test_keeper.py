@@ -23,7 +23,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Correction, Prediction, SuspectPrediction
 from edge_runtime.windowing.window import Window
-from tests.edge_runtime.observe.looking import ROWS, get, post, running, tcp
+from tests.edge_runtime.observe.looking import ROWS, bearer, get, post, running, tcp
 from tests.models import tiny_bundle
 
 PATIENCE_S = 60.0
@@ -146,36 +146,40 @@ def test_a_disk_that_fails_costs_cases_and_no_answer(
 def test_cases_of_a_running_application_are_listed_labelled_exported_and_erased(tmp_path: Path) -> None:
     tables = '[observe]\nlisten = "127.0.0.1:0"\n[cases]\npath = "cases.db"\nrandom_share = 1.0\nmax_per_minute = 1000'
     with running(tmp_path, tables) as (app, source), tcp(app) as connection:
+        token = bearer(app)
         source.give("<b>a</b>", 3)
         source.give("b", 1)
         until(lambda: app.metrics.counts["cases_kept_total"] == 4)
-        assert get(connection, "/api/cases/export")[0] == 409
-        listed = json.loads(get(connection, "/api/cases")[1])
+        assert get(connection, "/api/cases/export", **token)[0] == 409
+        listed = json.loads(get(connection, "/api/cases", **token)[1])
         assert listed["counts"]["open"] == 4
         first = listed["cases"][0]["id"]
-        status, body = get(connection, f"/api/cases/one?id={first.replace('<', '%3C')}")
+        status, body = get(connection, f"/api/cases/one?id={first.replace('<', '%3C')}", **token)
         blind = json.loads(body)
         assert (status, blind["key"], "device" in blind) == (200, "<b>a</b>", False)
         assert len(blind["window"]["values"][0]) == ROWS
-        told = json.loads(get(connection, f"/api/cases/one?answers=1&id={first}")[1])
+        told = json.loads(get(connection, f"/api/cases/one?answers=1&id={first}", **token)[1])
         assert told["device"]["id"] == first
         label = blind["labels"][0]
-        assert post(connection, "/api/cases/label", {"id": first, "label": label})[1]["counts"]["labelled"] == 1
-        assert post(connection, "/api/cases/label", {"id": first, "label": "<i>no such label"})[0] == 400
-        assert post(connection, "/api/cases/label", {"id": "nobody@1", "label": label})[0] == 404
-        assert post(connection, "/api/cases/label", {"id": first, "label": 7})[0] == 400
-        status, csv = get(connection, "/api/cases/export")
+        assert (
+            post(connection, "/api/cases/label", {"id": first, "label": label}, **token)[1]["counts"]["labelled"] == 1
+        )
+        assert post(connection, "/api/cases/label", {"id": first, "label": "<i>no such label"}, **token)[0] == 400
+        assert post(connection, "/api/cases/label", {"id": "nobody@1", "label": label}, **token)[0] == 404
+        assert post(connection, "/api/cases/label", {"id": first, "label": 7}, **token)[0] == 400
+        status, csv = get(connection, "/api/cases/export", **token)
         assert status == 200
         assert len(csv.splitlines()) == 1 + ROWS
-        assert post(connection, "/api/cases/erase", {})[0] == 400
-        assert post(connection, "/api/cases/erase", {"key": "<b>a</b>"})[1] == {"erased": 3}
-        assert post(connection, "/api/cases/erase", {"all": True})[1] == {"erased": 1}
+        assert post(connection, "/api/cases/erase", {}, **token)[0] == 400
+        assert post(connection, "/api/cases/erase", {"key": "<b>a</b>"}, **token)[1] == {"erased": 3}
+        assert post(connection, "/api/cases/erase", {"all": True}, **token)[1] == {"erased": 1}
 
 
 def test_an_application_that_keeps_nothing_says_so_and_makes_no_file(tmp_path: Path) -> None:
     tables = '[observe]\nlisten = "127.0.0.1:0"\n[cases]\npath = "cases.db"\nkeep = "nothing"'
     with running(tmp_path, tables) as (app, source), tcp(app) as connection:
+        token = bearer(app)
         source.give("a", 1)
-        status, body = get(connection, "/api/cases")
+        status, body = get(connection, "/api/cases", **token)
         assert (status, "[cases]" in json.loads(body)["error"]) == (404, True)
         assert not (tmp_path / "cases.db").exists()

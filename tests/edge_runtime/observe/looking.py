@@ -86,10 +86,16 @@ def get(connection: http.client.HTTPConnection, path: str, **headers: str) -> tu
     return answer.status, answer.read()
 
 
-def post(connection: http.client.HTTPConnection, path: str, document: object) -> tuple[int, Any]:
-    connection.request("POST", path, json.dumps(document), {"Content-Type": "application/json"})
+def post(connection: http.client.HTTPConnection, path: str, document: object, **headers: str) -> tuple[int, Any]:
+    connection.request("POST", path, json.dumps(document), {"Content-Type": "application/json", **headers})
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
+
+
+def bearer(app: App) -> dict[str, str]:
+    """The header that the holder of the page's link can send."""
+    assert app.observation is not None
+    return {"Authorization": f"Bearer {app.observation.link.partition('#token=')[2]}"}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from edge_runtime.app import App
 from edge_runtime.config import parse
 from edge_runtime.errors import ConfigError
 from edge_runtime.sinks.memory import MemorySink
-from tests.edge_runtime.observe.looking import ROWS, Hand, get, post, running, tcp, unix
+from tests.edge_runtime.observe.looking import ROWS, Hand, bearer, get, post, running, tcp, unix
 
 
 def test_nothing_listens_unless_asked(tmp_path: Path) -> None:
@@ -47,17 +47,18 @@ def test_the_window_of_a_key_is_kept_once_it_was_asked_for_and_can_be_explained(
     with running(tmp_path, '[observe]\nlisten = "127.0.0.1:0"') as (app, source):
         with tcp(app) as connection:
             source.give("a", 1)
-            status, body = get(connection, "/api/key?key=a")
+            token = bearer(app)
+            status, body = get(connection, "/api/key?key=a", **token)
             assert (status, json.loads(body)["window"]) == (200, None)
-            assert post(connection, "/api/explain", {"key": "a"})[0] == 409
+            assert post(connection, "/api/explain", {"key": "a"}, **token)[0] == 409
             source.give("a", 2, seed=1)
-            window = json.loads(get(connection, "/api/key?key=a")[1])["window"]
+            window = json.loads(get(connection, "/api/key?key=a", **token)[1])["window"]
             assert [len(values) for values in window["values"]] == [ROWS] * 3
-            status, why = post(connection, "/api/explain", {"key": "a"})
+            status, why = post(connection, "/api/explain", {"key": "a"}, **token)
             assert status == 200
             assert why["id"] == window["id"]
             assert len(why["channels"]) == 3
-            assert get(connection, "/api/key?key=nothing")[0] == 404
+            assert get(connection, "/api/key?key=nothing", **token)[0] == 404
 
 
 def test_a_stream_brings_pictures_until_the_caller_leaves(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_scraper_gets_what_it_asks_for(tmp_path: Path) -> None:
             assert "edge_predictions_total 2\n" in text
             openmetrics = get(connection, "/metrics", Accept="application/openmetrics-text;version=1.0.0")[1].decode()
             assert openmetrics.endswith("# EOF\n")
-            assert get(connection, "/")[0] == 404
+            assert get(connection, "/", **bearer(app))[0] == 404
 
 
 def test_a_browser_of_another_site_is_refused(tmp_path: Path) -> None:
@@ -89,7 +90,8 @@ def test_a_browser_of_another_site_is_refused(tmp_path: Path) -> None:
         with tcp(app) as connection:
             assert get(connection, "/api/report", Host="evil.example")[0] == 421
             assert get(connection, "/api/report", Origin="http://evil.example")[0] == 403
-            connection.request("POST", "/api/reset", "keys=a", {"Content-Type": "application/x-www-form-urlencoded"})
+            form = {"Content-Type": "application/x-www-form-urlencoded", **bearer(app)}
+            connection.request("POST", "/api/reset", "keys=a", form)
             answer = connection.getresponse()
             answer.read()
             assert answer.status == 415
@@ -123,6 +125,10 @@ def test_the_page_itself_needs_no_token_and_keeps_it_in_a_cookie_of_its_port(tmp
         assert cookie.startswith(f"edge_token_{port}=")
         assert get(connection, "/api/report", Cookie=cookie)[0] == 200
         assert get(connection, "/api/report", Cookie=cookie.replace(str(port), "1"))[0] == 401
+        connection.request("GET", "/", headers={"Authorization": "Bearer a; b %"})  # as the page does
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, str(answer.headers["Set-Cookie"]).partition(";")[0]) == (200, cookie)
         connection.request("GET", "/?token=wrong")
         answer = connection.getresponse()
         answer.read()

@@ -17,6 +17,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.engines.base import Engine
 from edge_runtime.errors import EngineError
 from edge_runtime.model.loading import Model
+from edge_runtime.observe.exposition import render_server
 from edge_runtime.server.batcher import InSequence, ServedModel
 from edge_runtime.server.bundle_model import INPUT, served_model
 from edge_runtime.server.sequences import sequence_of
@@ -37,8 +38,10 @@ def windows(samples: np.ndarray) -> np.ndarray:
 
 
 class Caller:
-    def __init__(self, url: str) -> None:
-        self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    def __init__(self, url: str, address: str = "127.0.0.1") -> None:
+        self._connection = http.client.HTTPConnection(
+            url.removeprefix("http://"), timeout=30, source_address=(address, 0)
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -122,24 +125,77 @@ def step(served: ServedModel, some: np.ndarray, *calls: tuple[InSequence, int]) 
     return served.step({INPUT: some}, calls)["probabilities"].copy()
 
 
-def test_an_idle_sequence_is_forgotten_and_the_number_of_sequences_is_bounded(model: Model) -> None:
+def test_an_idle_sequence_is_forgotten(model: Model) -> None:
     clock = SimulatedClock()
     served = served_model(model, 8, clock=clock, max_sequences=2, idle_s=10.0)
     one = windows(stream(1))
     for name in (1, 2):
         step(served, one, (InSequence(name, True, False), 1))
-    with pytest.raises(Refused, match="2 sequences are under way") as refused:
-        step(served, one, (InSequence(3, True, False), 1))
-    assert (refused.value.status, refused.value.retry) == (503, True)
     clock.advance(9.0)
     step(served, one, (InSequence(1, False, False), 1))
     clock.advance(2.0)
-    step(served, one, (InSequence(3, True, False), 1))
     with pytest.raises(Refused, match="was idle for more than 10 s"):
         step(served, one, (InSequence(2, False, False), 1))
     step(served, one, (InSequence(1, False, True), 1))
     assert model.states is not None
-    assert len(model.states) == 1
+    assert (len(model.states), served.evicted()) == (0, 0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), min_size=1, max_size=80),
+    together=st.integers(1, 4),
+)
+def test_an_address_that_has_no_more_than_its_share_loses_no_sequence(
+    model: Model, calls: list[tuple[int, int]], together: int
+) -> None:
+    """Addresses 1 to 3 have two sequences each at most, address 0 floods; eight are allowed."""
+    served = served_model(model, 8, max_sequences=8)
+    one = windows(stream(1))
+    begun: set[int] = set()
+    for at in range(0, len(calls), together):
+        batch: dict[int, InSequence] = {}
+        for peer, number in calls[at : at + together]:
+            name = 1000 * peer + (number % 2 if peer else number) + 1
+            batch[name] = InSequence(name, not peer or name not in begun, False, str(peer))
+        step(served, np.concatenate([one] * len(batch)), *((sequence, 1) for sequence in batch.values()))
+        begun |= batch.keys()
+        assert model.states is not None
+        assert len(model.states) <= 8
+
+
+def test_a_flood_that_never_ends_locks_no_other_caller_out(model: Model) -> None:
+    served = served_model(model, 8, max_sequences=100)
+    one = windows(stream(1))
+    honest = [InSequence(f"honest-{i}", True, False, "10.0.0.7") for i in range(5)]
+    for sequence in honest:
+        step(served, one, (sequence, 1))
+    for name in range(1, 1001):
+        step(served, one, (InSequence(name, True, False, "10.0.0.66"), 1))
+    for sequence in honest:
+        step(served, one, (sequence._replace(start=False), 1))
+    step(served, one, (InSequence("late", True, False, "10.0.0.8"), 1))
+    assert served.evicted() == 1006 - 100
+    with pytest.raises(Refused, match="was ended to make room for a new one, since more than 100") as refused:
+        step(served, one, (InSequence(905, False, False, "10.0.0.66"), 1))
+    assert refused.value.status == 400
+    with pytest.raises(Refused, match="is not under way"):  # as many are remembered as may be open
+        step(served, one, (InSequence(1, False, False, "10.0.0.66"), 1))
+    assert model.states is not None
+    assert len(model.states) == 100
+
+
+def test_over_http_a_flood_of_one_address_is_counted_and_ends_its_own(model: Model) -> None:
+    server = Server({"leaky": served_model(model, 8, max_sequences=20)}, ServeConfig(port=0))
+    one = windows(stream(1))
+    with server, closing(Caller(server.url)) as honest, closing(Caller(server.url, "127.0.0.2")) as flood:
+        assert honest.infer(one, sequence_id="mine", sequence_start=True)[0] == 200
+        assert {flood.infer(one, sequence_id=n, sequence_start=True)[0] for n in range(1, 101)} == {200}
+        assert honest.infer(one, sequence_id="mine")[0] == 200
+        assert honest.infer(one, sequence_id="another", sequence_start=True)[0] == 200
+        status, answer = flood.infer(one, sequence_id=82)
+        assert (status, "was ended to make room" in answer["error"]) == (400, True)
+        assert b"edge_serve_sequences_evicted_total 82\n" in render_server(server.stats(), openmetrics=False)
 
 
 class Failing:

@@ -54,7 +54,7 @@ class _Replay:
     def __init__(self) -> None:
         self.receive: Receive | None = None
 
-    def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+    def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> None:
         self.receive = receive
 
     def open(self, _loop: Loop) -> None:

@@ -75,7 +75,7 @@ class _Broker:
     def __init__(self) -> None:
         self._asked: list[tuple[list[str], Receive]] = []
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> object:
         # A group that shares messages is not asked for: the file has what reached its own member.
         plain = [one.split("/", 2)[2] if one.startswith("$share/") else one for one, _ in filters]
         self._asked.append((plain, receive))

@@ -44,9 +44,11 @@ FASTER: Final = 4.0
 LATE_S: Final = 0.5
 DRAIN: Final = 0.02
 _JITTER_S: Final = 0.25
-"""Largest jitter of rule 2, and largest time between reads of one queue."""
+"""Largest jitter of rule 2, and largest time between reads of one queue that bring less than `QUEUED` readings."""
 _PATIENCE_S: Final = 3.0
-"""What comes faster than its rate for longer than this is no queue, but the sensor's own rate (rule 5)."""
+_NO_SENSOR: Final = 20.0
+"""What comes faster than its rate for longer than `_PATIENCE_S`, but less than so many times faster, is no queue: it is
+the sensor's own rate (rule 5)."""
 _TICK_S: Final = 1e-3
 """Distance of values of a channel without a rate (rule 7)."""
 
@@ -173,8 +175,8 @@ class ArrivalStamps:
         if math.isnan(clock.newest):
             return first, 1.0
         jitter, passed = min(_JITTER_S, max(2 * step, 0.01)), now - clock.read
-        fast = passed <= min(_JITTER_S, total / FASTER)
-        if not fast or now - clock.live > _PATIENCE_S:
+        fast = total >= FASTER * passed and (passed <= _JITTER_S or len(part.places) >= QUEUED)
+        if not fast or (now - clock.live > _PATIENCE_S and total < _NO_SENSOR * passed):
             clock.allowed = max(0.0, min(clock.allowed, clock.ahead) - DRAIN * min(passed, 1e9))
             clock.live = now
         due = clock.newest + step

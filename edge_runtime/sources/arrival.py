@@ -13,8 +13,8 @@ readings of one iteration of the loop:
    the oldest first: several readings of a stream, where all silent streams bring `QUEUED` samples; the first one that
    is late by at most `LATE_S`, as behind a network that stalls; and then all that comes `FASTER` than its rate, or
    brings the stream closer to its arrivals.
-4. A stream whose silence was taken to be over may run ahead by that silence, while a queue is read; one that is new, by
-   any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
+4. A stream whose silence was taken to be over may run ahead by that silence, while a queue is read; one that is new or
+   restored, by any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
 5. A stream that is further ahead sends faster than its rate: its samples are laid evenly up to the bound.
 6. The machine's clock: set forward, it is a silence (rule 3). Set back by at most `back_s`, the stream is ahead of it
    (rule 4). Set back further, the stream begins anew, as the windows then do (`WindowConfig.max_jump_s`).
@@ -45,7 +45,7 @@ LATE_S: Final = 0.5
 DRAIN: Final = 0.02
 _JITTER_S: Final = 0.25
 """Largest jitter of rule 2, and largest time between reads of one queue that bring less than `QUEUED` readings."""
-_PATIENCE_S: Final = 3.0
+_PATIENCE_S: Final = 2.0
 _NO_SENSOR: Final = 20.0
 """What comes faster than its rate for longer than `_PATIENCE_S`, but less than so many times faster, is no queue: it is
 the sensor's own rate (rule 5)."""
@@ -116,7 +116,7 @@ class ArrivalStamps:
             newest |= {(state.name, tuple(part.columns)): part.newest for part in state.parts}
             for stream, t in newest.items():
                 if math.isfinite(t):
-                    self._clocks[stream] = _Clock(float(t), -math.inf, 0.0, self._period)
+                    self._clocks[stream] = _Clock(float(t), -math.inf, math.inf, self._period)
         while len(self._clocks) > self._max_streams:
             self._clocks.popitem(last=False)
 
@@ -175,8 +175,9 @@ class ArrivalStamps:
         if math.isnan(clock.newest):
             return first, 1.0
         jitter, passed = min(_JITTER_S, max(2 * step, 0.01)), now - clock.read
-        fast = total >= FASTER * passed and (passed <= _JITTER_S or len(part.places) >= QUEUED)
-        if not fast or (now - clock.live > _PATIENCE_S and total < _NO_SENSOR * passed):
+        fast = passed <= min(_JITTER_S, total / FASTER) or (len(part.places) >= QUEUED and total > 1.2 * passed)
+        reads = passed == math.inf or (passed <= 1.0 and total > 1.2 * passed)  # a queue, however slowly
+        if not reads or (passed < math.inf and now - clock.live > _PATIENCE_S and total < _NO_SENSOR * passed):
             clock.allowed = max(0.0, min(clock.allowed, clock.ahead) - DRAIN * min(passed, 1e9))
             clock.live = now
         due = clock.newest + step

@@ -154,8 +154,8 @@ def test_a_sensor_slower_than_the_model_is_spaced_as_it_was_heard() -> None:
 def test_a_sensor_of_another_rate_than_the_model_stays_with_the_clock(rate_hz: float) -> None:
     device = Device(10.0)
     device.steady(0.0, 100, rate_hz)
-    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 100, abs=0.5)
-    assert device.windows in (98, 99, 100)
+    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 100, abs=3.5)
+    assert 97 <= device.windows <= 104
     assert not device.metrics.dropped
 
 

@@ -198,12 +198,7 @@ class SenmlCodec:
             row[channel] = (
                 value if unit is None or unit == wanted or not wanted else self._convert(value, unit, channel)
             )
-        relative = all(t < RELATIVE_BELOW_S for by_time in samples.values() for t in by_time)
-        return {
-            key: {received + t if t < RELATIVE_BELOW_S else float(t): row for t, row in by_time.items()}
-            for key, by_time in samples.items()
-            if by_time
-        }, relative
+        return _dated(samples, received)
 
     def _check_fields(self, record: Mapping[Any, Any]) -> None:
         """Check the version, and refuse fields that must be understood."""
@@ -253,6 +248,16 @@ class SenmlCodec:
             return gather.readings(times[-1])
         values = matrix(rows, len(self._names), self._max_samples, scan=False)
         return [Reading(key, times[0] if len(times) == 1 else np.array(times, np.float64), values, 0.0)]
+
+
+def _dated(samples: _Samples, received: float) -> tuple[_Samples, bool]:
+    """Return samples with whole stamps, and whether all were relative to the arrival."""
+    relative = all(t < RELATIVE_BELOW_S for by_time in samples.values() for t in by_time)
+    return {
+        key: {received + t if t < RELATIVE_BELOW_S else float(t): row for t, row in by_time.items()}
+        for key, by_time in samples.items()
+        if by_time
+    }, relative
 
 
 def _number(value: Any, reason: str, what: str) -> float:

@@ -17,7 +17,7 @@ readings of one iteration of the loop:
    restored, by any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
 5. A stream that is further ahead sends faster than its rate: its samples are laid evenly up to the bound.
 6. The machine's clock: set forward, it is a silence (rule 3). Set back by at most `back_s`, the stream is ahead of it
-   (rule 4). Set back further, the stream begins anew, as the windows then do (`WindowConfig.max_jump_s`).
+   (rule 4). Set back further, the stream begins again, as the windows then do (`WindowConfig.max_jump_s`).
 7. A channel that is held for longer than `max_gap_s` (a door) has no rate: each of its values is as of its arrival.
 
 After a restart, a stream goes on behind the newest stamp of its windows, where those were kept.
@@ -47,7 +47,7 @@ _JITTER_S: Final = 0.25
 """Largest jitter of rule 2, and largest time between reads of one queue that bring less than `QUEUED` readings."""
 _PATIENCE_S: Final = 2.0
 _NO_SENSOR: Final = 20.0
-"""What comes faster than its rate for longer than `_PATIENCE_S`, but less than so many times faster, is no queue: it is
+"""What comes faster than its rate for longer than `_PATIENCE_S`, but by less than this factor, is no queue: it is
 the sensor's own rate (rule 5)."""
 _TICK_S: Final = 1e-3
 """Distance of values of a channel without a rate (rule 7)."""
@@ -75,6 +75,20 @@ class _Clock:
         """How far the newest stamp is behind by rule 1 while a queue is read, seconds; 0 while none is."""
         self.interval = interval
         """Shortest time lately between single values, seconds; a silence alone changes it little."""
+
+    def drain(self, total: float, passed: float, now: float) -> None:
+        """Bound by how much the stream may be ahead, unless a queue is read, however slowly (rules 4 and 5).
+
+        Args:
+            total: seconds that the samples of this read take.
+            passed: seconds since the read before; infinite after a restart.
+            now: monotonic seconds.
+        """
+        queue = passed == math.inf or (passed <= 1.0 and total > 1.2 * passed)
+        if queue and (passed == math.inf or now - self.live <= _PATIENCE_S or total >= _NO_SENSOR * passed):
+            return
+        self.allowed = max(0.0, min(self.allowed, self.ahead) - DRAIN * passed)
+        self.live = now
 
 
 class _Part(NamedTuple):
@@ -174,25 +188,14 @@ class ArrivalStamps:
         clock, step, total, first = part.clock, part.steps[0], part.total, part.first
         if math.isnan(clock.newest):
             return first, 1.0
-        jitter, passed = min(_JITTER_S, max(2 * step, 0.01)), now - clock.read
-        fast = passed <= min(_JITTER_S, total / FASTER) or (len(part.places) >= QUEUED and total > 1.2 * passed)
-        reads = passed == math.inf or (passed <= 1.0 and total > 1.2 * passed)  # a queue, however slowly
-        if not reads or (passed < math.inf and now - clock.live > _PATIENCE_S and total < _NO_SENSOR * passed):
-            clock.allowed = max(0.0, min(clock.allowed, clock.ahead) - DRAIN * min(passed, 1e9))
-            clock.live = now
+        passed = now - clock.read
+        clock.drain(total, passed, now)
         due = clock.newest + step
         ahead = due - first
-        if -ahead > min(jitter, max(step / 2, 0.005)):  # rule 3
-            late = -ahead <= LATE_S and clock.interval <= 1.5 * step
-            begins = not clock.behind and (late or (queued and len(part.places) > 1))
-            if part.paced and (begins or fast or -ahead < 0.9 * clock.behind):
-                clock.behind = -ahead
-                return due, 1.0
-            clock.behind = 0.0
-            clock.allowed -= ahead
-            return first, 1.0
+        if -ahead > max(min(step / 2, _JITTER_S), 0.005):  # rule 3
+            return (due if self._goes_on(part, -ahead, passed, queued=queued) else first), 1.0
         clock.behind = 0.0
-        over = ahead - jitter - clock.allowed
+        over = ahead - min(_JITTER_S, max(2 * step, 0.01)) - clock.allowed
         if over > self._back_s:  # rule 6
             clock.allowed = math.inf
             return first, 1.0
@@ -202,6 +205,20 @@ class ArrivalStamps:
             scale = max(1e-3, 1 - over / total)
             return clock.newest + step * scale, scale
         return due, 1.0
+
+    @staticmethod
+    def _goes_on(part: _Part, lag: float, passed: float, *, queued: bool) -> bool:
+        """Decide whether a part that is behind its arrival was queued, and goes on behind the newest stamp (rule 3)."""
+        clock, step, total, n = part.clock, part.steps[0], part.total, len(part.places)
+        fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed)
+        late = lag <= LATE_S and clock.interval <= 1.5 * step
+        begins = not clock.behind and (late or (queued and n > 1))
+        if part.paced and (begins or fast or lag < 0.9 * clock.behind):
+            clock.behind = lag
+            return True
+        clock.behind = 0.0
+        clock.allowed += lag
+        return False
 
 
 class Turn:

@@ -36,6 +36,7 @@ from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Described, Sink
 from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
+from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.sd_notify import SystemdNotifier
@@ -129,6 +130,8 @@ class App:
                 require_channels(config.source, manifest.input)
             self.sources = [*(self._source(i, part) for i, part in enumerate(config.source)), *sources]
             self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *sinks]
+            stamps = ArrivalStamps(manifest.input, config.window.max_keys, config.window.max_jump_s)
+            self._turn = Turn(stamps, self.clock)
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
             self.cloud = self._cloud(stack)
             self.outbox = None if self.cloud is None else self.cloud.outbox
@@ -335,6 +338,7 @@ class App:
             if self.cloud is not None:
                 self.cloud.open()
             self.drops.start(self.loop)
+            self.loop.each_iteration(self._turn.end)
             self.loop.each_iteration(self.pipeline.flush_iteration)
             for sink in self.sinks:
                 sink.open(self.loop)
@@ -354,9 +358,11 @@ class App:
                 model_changes=self.updates is not None,
             )
             self.pipeline.recover(self.model.manifest.input, self._window)
+            self._turn.stamps.resume(self.pipeline.key_states())
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
                 deliver = self.observers.silence.watch(part or source.name, self.pipeline.deliver)
-                source.open(self.loop, own_readings(deliver, part, self._part.share, self.metrics))
+                own = own_readings(deliver, part, self._part.share, self.metrics)
+                source.open(self.loop, self._turn.into(own))
             self.kept.begin_windows()
             self.observers.start()
             if self.updates is not None:
@@ -442,6 +448,7 @@ class App:
         until = self.clock.monotonic() + self.config.drain_timeout_s
         for source in self.sources:
             source.pause()
+        self._turn.end()
         self.pipeline.flush()
         while not self._idle() and self.clock.monotonic() < until:
             self.loop.iterate(0.05)

@@ -8,6 +8,7 @@ would be late or count as duplicates. The rules:
 2. A message whose samples would leave their step that way is refused as ``duplicate``: the sensor is faster than its
    stated rate.
 3. Another stamp, newer or older, begins with 0 again.
+4. Stamps of an arrival pass as they are: they have no steps (`edge_runtime.sources.arrival`).
 
 Stamps are then a pure function of what arrived, in its order: a recording gives the same windows again. A message that
 the broker delivers twice counts twice; after a restart within a step, its first samples are counted again.
@@ -20,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from edge_runtime.codecs import Codec
+from edge_runtime.codecs.numbers import by_arrival
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -53,7 +55,8 @@ class SpreadingCodec:
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`; reason ``duplicate`` besides."""
-        return [self._spread(reading) for reading in self._codec.decode(key, payload, received)]
+        readings = self._codec.decode(key, payload, received)
+        return [reading if by_arrival(reading) else self._spread(reading) for reading in readings]  # rule 4
 
     def _spread(self, reading: Reading) -> Reading:
         n, period_s = len(reading.values), reading.period_s or self._period_s

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from edge_runtime.codecs.numbers import Arrival
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.media.picture import Decoder, PictureError, Raw, TooLargeError, in_colours, kind_of, of_raw
@@ -89,7 +90,7 @@ class FrameCodec:
             raise InputError("malformed", str(error)) from None
         frame = self._frame
         fitted = in_colours(fit(picture, frame), frame.colours)
-        return [Reading(key, received, fitted.reshape(frame.pixels, frame.channels).astype(np.float32))]
+        return [Reading(key, Arrival(received), fitted.reshape(frame.pixels, frame.channels).astype(np.float32))]
 
     def _picture(self, payload: bytes) -> Bytes:
         if self._decode is None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from edge_runtime.errors import InputError
 from edge_runtime.system.iso8601 import parse_time
-from edge_runtime.types import Float32, Float64
+from edge_runtime.types import Float32, Float64, Reading
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso8601"]
 StampUnit = Literal["s", "ms", "us", "ns", "iso8601", "auto"]
@@ -296,7 +296,23 @@ def _stamp(value: Any, unit: StampUnit) -> float:
     return check_stamp(value / UNITS_PER_S[found])
 
 
-def arrival(received: float, n: int, period_s: float) -> float:
+class Arrival(float):
+    """Stamp of a message that carries none: provisional, until `edge_runtime.sources.arrival` has seen its stream."""
+
+    __slots__ = ()
+
+
+class ArrivalTimes(np.ndarray[Any, np.dtype[np.float64]]):
+    """Stamps that a message states relative to its arrival; provisional as `Arrival` is."""
+
+
+def by_arrival(reading: Reading) -> bool:
+    """Return whether the stamps of a reading are those of its arrival."""
+    kind = type(reading.t)
+    return kind is Arrival or kind is ArrivalTimes
+
+
+def arrival(received: float, n: int, period_s: float) -> Arrival:
     """Return the first stamp of a message that carries none: its last sample was taken as the message arrived.
 
     Args:
@@ -304,7 +320,7 @@ def arrival(received: float, n: int, period_s: float) -> float:
         n: samples in the message.
         period_s: seconds between samples; 0 where it is not known, and then the first sample gets the arrival time.
     """
-    return received - (n - 1) * period_s
+    return Arrival(received - (n - 1) * period_s)
 
 
 def check_key(key: Any) -> str:

@@ -22,6 +22,8 @@ e. A message of another rate begins a stream of its own.
 f. Where a key sends for `RATE_S` without a pause, at a rate that misses the stated one by more than `RATE_NEAR`, the
    user is told once: it would sound too high or too low.
 g. Until a key has sounded as PCM, messages that can only be float32 are refused; silence is the same in both.
+h. By arrival, what follows a silence above `edge_runtime.media.sound_stream.STALL_S` may have waited in a queue: it
+   follows by count, up to that silence ahead of its arrival.
 
 After a restart the clock begins again, at the first message's time.
 """
@@ -141,7 +143,7 @@ class _Sound(NamedTuple):
 class _Key:
     """State of a key."""
 
-    __slots__ = ("expected", "last", "length", "samples", "since", "sounded", "stream")
+    __slots__ = ("expected", "last", "length", "queued_s", "samples", "since", "sounded", "stream")
 
     def __init__(self, stream: SoundStream) -> None:
         self.stream = stream
@@ -154,6 +156,8 @@ class _Key:
         self.since = math.nan
         """Arrival of the last message before `samples`, without a pause."""
         self.samples = 0
+        self.queued_s = 0.0
+        """The silence of rule h."""
         self.sounded = False
         """It has sent sound that is no float32 (rule g)."""
 
@@ -222,6 +226,8 @@ class PcmCodec:
         if not sound.stated:
             self._check_rate(key, held, n, received)
         drift_s = self._config.drift_s or (ARRIVAL_DRIFT_S if self._stamp is None else n / sound.rate_hz / 2)
+        if self._stamp is None:
+            t = self._behind_queue(held, t)
         lost = self._lost(held, payload, sound, held.stream.next_t - t, drift_s)
         held.length = n
         return [Reading(key, at, values) for at, values in held.stream.take(sound.samples, t, drift_s, lost=lost)]
@@ -299,6 +305,14 @@ class PcmCodec:
             del self._keys[next(iter(self._keys))]
         self._keys[key] = held
         return held
+
+    @staticmethod
+    def _behind_queue(held: _Key, t: float) -> float:
+        """Return the time of a message that came without one (rule h)."""
+        lag = t - held.stream.next_t
+        if not lag < 0:
+            held.queued_s = lag if lag > STALL_S else 0.0
+        return t if not 0 < -lag <= held.queued_s else held.stream.next_t
 
     def _check_rate(self, key: str, held: _Key, n: int, received: float) -> None:
         """Tell the user of a key whose samples come at another rate than stated (rule f)."""

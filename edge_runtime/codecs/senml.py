@@ -24,7 +24,7 @@ import orjson
 from edge_runtime import units
 from edge_runtime.codecs.cbor import load_cbor
 from edge_runtime.codecs.gather import Gather, GatherRules
-from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, check_stamp, matrix
+from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, Arrival, ArrivalTimes, check_key, check_stamp, matrix
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
@@ -132,17 +132,22 @@ class SenmlCodec:
             raise InputError("empty", "no records in the pack")
         if len(pack) > self._max_samples * len(self._names):
             raise InputError("too_large", f"{len(pack)} records; {self._max_samples} samples are allowed in a message")
-        samples = self._gather(pack, received)
+        samples, relative = self._gather(pack, received)
         if not samples:
             raise InputError("wrong_channels", f"no record names a channel of {', '.join(self._names[:8])}")
         if key:
             if len(samples) > 1:
                 raise InputError("no_key", "the pack holds several devices, the topic names one; take keys from packs")
             samples = {key: next(iter(samples.values()))}
-        return [reading for name, by_time in samples.items() for reading in self._readings(check_key(name), by_time)]
+        readings = [one for name, by_time in samples.items() for one in self._readings(check_key(name), by_time)]
+        if not relative:
+            return readings
+        return [
+            one._replace(t=Arrival(one.t) if isinstance(one.t, float) else one.t.view(ArrivalTimes)) for one in readings
+        ]
 
-    def _gather(self, pack: list[Any], received: float) -> _Samples:
-        """Gather all values of the pack, by key, time and channel."""
+    def _gather(self, pack: list[Any], received: float) -> tuple[_Samples, bool]:
+        """Gather all values of the pack, by key, time and channel, and say whether all times are relative."""
         labels = self._labels
         name_label, time_label, value_label, unit_label = labels.n, labels.t, labels.v, labels.u
         plain = {name_label, time_label, value_label, unit_label}
@@ -193,11 +198,7 @@ class SenmlCodec:
             row[channel] = (
                 value if unit is None or unit == wanted or not wanted else self._convert(value, unit, channel)
             )
-        return {
-            key: {received + t if t < RELATIVE_BELOW_S else float(t): row for t, row in by_time.items()}
-            for key, by_time in samples.items()
-            if by_time
-        }
+        return _dated(samples, received)
 
     def _check_fields(self, record: Mapping[Any, Any]) -> None:
         """Check the version, and refuse fields that must be understood."""
@@ -247,6 +248,16 @@ class SenmlCodec:
             return gather.readings(times[-1])
         values = matrix(rows, len(self._names), self._max_samples, scan=False)
         return [Reading(key, times[0] if len(times) == 1 else np.array(times, np.float64), values, 0.0)]
+
+
+def _dated(samples: _Samples, received: float) -> tuple[_Samples, bool]:
+    """Return samples with whole stamps, and whether all were relative to the arrival."""
+    relative = all(t < RELATIVE_BELOW_S for by_time in samples.values() for t in by_time)
+    return {
+        key: {received + t if t < RELATIVE_BELOW_S else float(t): row for t, row in by_time.items()}
+        for key, by_time in samples.items()
+        if by_time
+    }, relative
 
 
 def _number(value: Any, reason: str, what: str) -> float:

@@ -16,6 +16,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import RETAIN, Publish
 from edge_runtime.recordings.capture import Message
+from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
@@ -54,7 +55,7 @@ class _Replay:
     def __init__(self) -> None:
         self.receive: Receive | None = None
 
-    def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+    def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> None:
         self.receive = receive
 
     def open(self, _loop: Loop) -> None:
@@ -103,6 +104,7 @@ class _Run:
         self._clock = SimulatedClock(START_S)
         parts = any(map(brings_parts, configs))
         self._windower = windower_of(contract, WindowConfig(), self._metrics, parts=parts)
+        self._turn = Turn(ArrivalStamps(contract), self._clock)
         self._receivers: list[Receive] = []
         loop = Loop()
         try:
@@ -116,7 +118,7 @@ class _Run:
                     metrics=self._metrics,
                     clock=self._clock,
                 )
-                source.open(loop, self._deliver)
+                source.open(loop, self._turn.into(self._deliver))
                 if replay.receive is not None:
                     self._receivers.append(replay.receive)
         finally:
@@ -133,10 +135,12 @@ class _Run:
     def take(self, message: Message) -> None:
         """Hand one message over, at the time at which it arrived."""
         if not math.isnan(message.received):
-            self._clock.jump(message.received - self._clock.wall())
+            passed = message.received - self._clock.wall()
+            (self._clock.advance if passed > 0 else self._clock.jump)(passed)
         publish: Publish = (message.topic.encode(), message.payload, 0, 0, RETAIN * message.retained, None)
         for receive in self._receivers:
             receive([publish], self._clock.monotonic(), None)
+        self._turn.end()
 
     def finish(self) -> Trial:
         """Return what came of it."""

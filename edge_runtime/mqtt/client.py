@@ -29,7 +29,7 @@ from edge_runtime.mqtt.inbound_queue import InboundQueue
 from edge_runtime.mqtt.outbound_queue import Message, OutboundQueue
 from edge_runtime.mqtt.packets import PUBREL, Publish
 from edge_runtime.mqtt.presence import Presence
-from edge_runtime.mqtt.routing import Receive, Router, SideChannel, Subscription, Take
+from edge_runtime.mqtt.routing import KeyOf, Receive, Router, SideChannel, Subscription, Take
 from edge_runtime.system.barrier import Barrier
 from edge_runtime.system.loop import Loop, Timer
 from edge_runtime.system.retry import RECONNECT, Retry
@@ -118,13 +118,20 @@ class BrokerClient:
         """The broker has accepted us, and nothing has ended that yet."""
         return self._connected
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> Subscription:
+    def subscribe(
+        self, filters: Sequence[tuple[str, int]], receive: Receive, key_of: KeyOf | None = None
+    ) -> Subscription:
         """Ask for messages, now and after each reconnection. A message goes to the first one that asked for it.
+
+        Args:
+            filters: topic filters and their QoS.
+            receive: is handed the messages.
+            key_of: names a topic's key, whose messages keep their order; None: each topic is a key.
 
         Raises:
             MalformedPacket: a filter is malformed.
         """
-        return self._add(Subscription(filters, receive))
+        return self._add(Subscription(filters, receive, key_of))
 
     def listen(
         self,

@@ -1,12 +1,14 @@
 """Fair queue of a backlog: which message is handed over next, when more wait than can be answered at once.
 
-1. Messages of a topic keep their order.
-2. A topic is known once a message of it has come before, as far as is remembered (`_KNOWN` topics). Of what is taken,
-   new topics get every fourth place at the most while messages of known ones wait.
+1. Messages of a key keep their order, whichever of its topics and subscriptions they come by: a joined key would lose
+   what one of its sensors sent after another's backlog. A topic whose key only its messages tell is a key here.
+2. A key is known once a message of it has come before, as far as is remembered (`_KNOWN` keys). Of what is taken, new
+   keys get every fourth place at the most while messages of known ones wait.
 3. Within both kinds, prefixes take turns: the levels of a topic before the last wildcard of its filter. Within a
-   prefix, topics take turns. So who sends much waits for himself.
-4. New topics may fill half of the room. What comes for them beyond it is refused, if known ones are there to protect.
-   Messages of known topics are never refused.
+   prefix, keys take turns. So who sends much waits for himself.
+4. New keys may fill half of the room. What comes for them beyond it is refused, if known ones are there to protect.
+   Messages of known keys are never refused.
+5. Messages to be acknowledged do not wait here. What waits of a key goes before them (`take_keys`), for rule 1.
 
 The shares are of messages, which is what answering costs. Source of the turns: round robin as in J. Nagle, "On packet
 switches with infinite storage", RFC 970 (1985).
@@ -36,86 +38,96 @@ def weight(publishes: Iterable[Publish]) -> int:
 
 
 class _Turns:
-    """Topics that take turns within their prefix, and prefixes that take turns."""
+    """Keys that take turns within their prefix, and prefixes that take turns."""
 
-    __slots__ = ("_prefixes", "topics")
+    __slots__ = ("_prefixes", "keys")
 
     def __init__(self) -> None:
-        self.topics: dict[bytes, deque[Waiting]] = {}
+        self.keys: dict[bytes, deque[Waiting]] = {}
         self._prefixes: OrderedDict[bytes, deque[bytes]] = OrderedDict()
 
-    def put(self, prefix: bytes, one: Waiting) -> None:
-        """Queue the first message of a topic that has none here."""
-        topic = one[0][0]
-        self.topics[topic] = deque((one,))
-        turns = self._prefixes.get(prefix)
-        if turns is None:
-            turns = self._prefixes[prefix] = deque()
-        turns.append(topic)
+    def put(self, prefix: bytes, key: bytes, one: Waiting) -> None:
+        """Queue the first message of a key that has none here."""
+        self.keys[key] = deque((one,))
+        self._prefixes.setdefault(prefix, deque()).append(key)
 
     def take(self) -> Waiting:
         """Take the message whose turn it is; there is one."""
-        prefixes, topics = self._prefixes, self.topics
-        prefix, turns = next(iter(prefixes.items()))
-        topic = turns.popleft()
-        messages = topics[topic]
-        one = messages.popleft()
-        if messages:
-            turns.append(topic)
-        else:
-            del topics[topic]
-        if turns:
-            prefixes.move_to_end(prefix)
-        else:
-            del prefixes[prefix]
-        return one
+        prefixes, keys = self._prefixes, self.keys
+        while True:
+            prefix, turns = next(iter(prefixes.items()))
+            key = turns.popleft()
+            one = None
+            if messages := keys.get(key):  # none where `take_keys` has taken them
+                one = messages.popleft()
+                if messages:
+                    turns.append(key)
+                else:
+                    del keys[key]
+            if turns:
+                prefixes.move_to_end(prefix)
+            else:
+                del prefixes[prefix]
+            if one is not None:
+                return one
 
 
 class FairQueue:
-    """Messages that wait, by topic.
+    """Messages that wait, by key.
 
     Args:
-        prefix_of: from a topic to its prefix.
+        place_of: from a topic to its prefix and its key.
         max_bytes: the room, as `weight` counts.
 
     Attributes:
         waiting: how many wait.
     """
 
-    def __init__(self, prefix_of: Callable[[bytes], bytes], max_bytes: int) -> None:
-        self._prefix_of = prefix_of
+    def __init__(self, place_of: Callable[[bytes], tuple[bytes, bytes]], max_bytes: int) -> None:
+        self._place_of = place_of
         self._room_for_new = max_bytes // 2
         self._known = _Turns()
         self._new = _Turns()
         self._new_bytes = 0
         self._seen: dict[bytes, None] = {}
-        self._met = False  # a known topic, since the queue was last empty
+        self._met = False  # a known key, since the queue was last empty
         self._taken = 0
         self.waiting = 0
 
     def put(self, publishes: Iterable[Publish], received: float) -> list[Publish]:
         """Queue messages in the order of arrival; returns those that are refused (rule 4)."""
         refused: list[Publish] = []
-        known, new, seen = self._known.topics, self._new.topics, self._seen
+        known, new, seen = self._known.keys, self._new.keys, self._seen
         for publish in publishes:
-            topic = publish[0]
-            if (messages := known.get(topic)) is not None:
+            prefix, key = self._place_of(publish[0])
+            if (messages := known.get(key)) is not None:
                 messages.append((publish, received))
-            elif (messages := new.get(topic)) is not None:  # rule 1: behind those that wait
+            elif (messages := new.get(key)) is not None:  # rule 1: behind those that wait
                 self._new_bytes += len(publish[1]) + _OVERHEAD_BYTES
                 messages.append((publish, received))
-            elif topic in seen:
+            elif key in seen:
                 self._met = True
-                self._known.put(self._prefix_of(topic), (publish, received))
+                self._known.put(prefix, key, (publish, received))
             elif self._met and self._new_bytes > self._room_for_new:
                 refused.append(publish)
                 continue
             else:
                 self._new_bytes += len(publish[1]) + _OVERHEAD_BYTES
-                self._new.put(self._prefix_of(topic), (publish, received))
-                self._remember(topic)
+                self._new.put(prefix, key, (publish, received))
+                self._remember(key)
             self.waiting += 1
         return refused
+
+    def take_keys(self, keys: Iterable[bytes]) -> list[Publish]:
+        """Take all that waits of some keys, in the order of each (rule 5)."""
+        taken: list[Publish] = []
+        for key in keys:
+            taken += [publish for publish, _ in self._known.keys.pop(key, ())]
+            fresh = [publish for publish, _ in self._new.keys.pop(key, ())]
+            self._new_bytes -= weight(fresh)
+            taken += fresh
+        self.waiting -= len(taken)
+        return taken
 
     def take(self, most: int) -> tuple[list[Publish], float]:
         """Take messages whose turn it is, and the time at which the first of them was read."""
@@ -124,7 +136,7 @@ class FairQueue:
         oldest = float("inf")
         for _ in range(min(most, self.waiting)):
             self._taken += 1
-            if new.topics and (not known.topics or self._taken % NEW_EVERY == 0):  # rule 2
+            if new.keys and (not known.keys or self._taken % NEW_EVERY == 0):  # rule 2
                 publish, received = new.take()
                 self._new_bytes -= len(publish[1]) + _OVERHEAD_BYTES
             else:
@@ -136,8 +148,8 @@ class FairQueue:
             self._met = False
         return taken, oldest
 
-    def _remember(self, topic: bytes) -> None:
+    def _remember(self, key: bytes) -> None:
         seen = self._seen
-        seen[topic] = None
+        seen[key] = None
         if len(seen) > _KNOWN:
             del seen[next(iter(seen))]

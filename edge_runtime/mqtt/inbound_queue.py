@@ -28,7 +28,7 @@ class InboundQueue:
 
     Of a backlog of QoS 0, as many messages are handed over in an iteration as take some 8 ms, in fair order
     (`FairQueue`); so a key waits for what it sent itself, not for another's flood. QoS 1 and 2 keep the order in which
-    they are to be acknowledged.
+    they are to be acknowledged, and a key that sends some of both keeps the order in which they came.
 
     Args:
         config: the bounds.
@@ -53,7 +53,7 @@ class InboundQueue:
         self._most_unacked = config.receive_maximum
         self._linger_policy = LingerPolicy(0.0, config.receive_maximum)
         self._held: deque[list[Publish]] = deque()
-        self._fair = FairQueue(router.prefix_of, config.max_held_bytes)
+        self._fair = FairQueue(router.place_of, config.max_held_bytes)
         self._part = AT_ONCE
         self._part_began = 0.0
         self._paused = False
@@ -159,14 +159,20 @@ class InboundQueue:
             self._router.deliver(publishes, received, None)
 
     def _queue_fairly(self, publishes: list[Publish]) -> list[Publish]:
-        """Queue those of QoS 0; returns the others."""
-        free = [one for one in publishes if not one[3]]
-        if not free:
+        """Queue those of QoS 0, unless their key also sends some to be acknowledged; returns the others, in order."""
+        if not self._fair.waiting and all(one[3] for one in publishes):
             return publishes
+        place_of = self._router.place_of
+        acked = [one for one in publishes if one[3]]
+        acked_keys = {place_of(one[0])[1] for some in (acked, *self._held) for one in some}
+        rest, free = self._fair.take_keys(acked_keys), list[Publish]()
+        self.held_bytes -= weight(rest)
+        for one in publishes:
+            (rest if one[3] or place_of(one[0])[1] in acked_keys else free).append(one)
         refused = self._fair.put(free, self.received_at)
         self.held_bytes += weight(free) - weight(refused)
         if refused:
             self._metrics.dropped["new_topic"] += len(refused)
             topic = refused[-1][0].decode(errors="replace")[:200]
             self._metrics.examples["new_topic"] = f"message on {topic!r} from broker {self._name}: too many wait"
-        return [one for one in publishes if one[3]] if len(free) < len(publishes) else []
+        return rest

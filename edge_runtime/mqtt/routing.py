@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 from edge_runtime.metrics import Metrics
@@ -16,6 +17,8 @@ from edge_runtime.types import Done
 
 Receive = Callable[[list[Publish], float, Done | None], None]
 """Takes messages that arrived together, the monotonic time of arrival, and what to call when they are safe."""
+KeyOf = Callable[[bytes], str | None]
+"""Names the key whose messages a topic brings; None: not known, and the topic counts as one."""
 Take = Callable[[Publish], None]
 """Takes one message of a side channel; it is acknowledged whatever becomes of it."""
 
@@ -32,16 +35,25 @@ class Subscription:
     Args:
         filters: topic filters and their QoS.
         receive: is handed the messages.
+        key_of: names a topic's key; None: each topic is a key.
         guarded: `receive` is a side channel's: it gets no message that its filters do not cover.
 
     Raises:
         MalformedPacket: a filter is malformed.
     """
 
-    __slots__ = ("_parsed", "filters", "guarded", "receive")
+    __slots__ = ("_key_of", "_parsed", "filters", "guarded", "receive")
 
-    def __init__(self, filters: Sequence[tuple[str, int]], receive: Receive, *, guarded: bool = False) -> None:
+    def __init__(
+        self,
+        filters: Sequence[tuple[str, int]],
+        receive: Receive,
+        key_of: KeyOf | None = None,
+        *,
+        guarded: bool = False,
+    ) -> None:
         self._parsed = [TopicFilter(one) for one, _ in filters]
+        self._key_of = key_of
         self.filters = list(filters)
         self.receive = receive
         self.guarded = guarded
@@ -50,9 +62,11 @@ class Subscription:
         """One of the filters covers this topic."""
         return any(one.matches(topic) for one in self._parsed)
 
-    def prefix_of(self, topic: bytes) -> bytes | None:
-        """Return the levels before the last wildcard of the filter that covers a topic; None if none does."""
-        return next((one.prefix_of(topic) for one in self._parsed if one.matches(topic)), None)
+    def place_of(self, topic: bytes) -> tuple[bytes, bytes]:
+        """Return the levels before the last wildcard of the filter that covers a topic, and the topic's key."""
+        prefix = next((one.prefix_of(topic) for one in self._parsed if one.matches(topic)), topic)
+        key = None if self._key_of is None else self._key_of(topic)
+        return prefix, topic if key is None else b"key " + key.encode()
 
 
 class SideChannel:
@@ -91,8 +105,10 @@ class SideChannel:
 class Router:
     """Hands messages to the first subscription that asked for them.
 
-    A single subscription of a source gets everything, and looks at the topics itself; so the usual case costs nothing
-    here.
+    1. A single subscription of a source gets everything at once, and looks at the topics itself; so the usual case
+       costs nothing here.
+    2. Several get their messages in runs, in the order of arrival: a key that two sources feed is joined by stamps, and
+       a source whose messages were all handed over first would be ahead of the other by the length of a backlog.
 
     Args:
         metrics: counts messages without a subscription, such as those of a subscription that an earlier run left.
@@ -105,18 +121,19 @@ class Router:
         self._strangers: set[bytes] = set()
         self._subscriptions: list[Subscription] = []
         self._routes: Recent[bytes, Subscription | None] = Recent(self._route, _ROUTES)
+        self._places: Recent[bytes, tuple[bytes, bytes]] = Recent(self._place, _ROUTES)
 
     def add(self, subscription: Subscription) -> None:
         """One more subscription, behind those that are there."""
         self._subscriptions.append(subscription)
-        self._routes.clear()
+        self._forget()
 
     def remove(self, subscription: Subscription) -> list[str]:
         """End a subscription, if it is there; returns those of its filters that no other subscription has."""
         if subscription not in self._subscriptions:
             return []
         self._subscriptions.remove(subscription)
-        self._routes.clear()
+        self._forget()
         kept = {one for one, _ in self.filters()}
         return [one for one, _ in subscription.filters if one not in kept]
 
@@ -126,31 +143,39 @@ class Router:
 
     def deliver(self, publishes: list[Publish], received: float, ack_group: AckGroup | None) -> None:
         """Hand over messages that arrived together; the group finishes when all who got some have finished."""
-        if len(self._subscriptions) == 1 and not self._subscriptions[0].guarded:
-            parts = {self._subscriptions[0]: publishes} if publishes else {}
+        if len(self._subscriptions) == 1 and not self._subscriptions[0].guarded:  # rule 1
+            runs = [(self._subscriptions[0], publishes)] if publishes else []
         else:
-            parts = self._sort(publishes)
+            runs = self._runs(publishes)
         done = None
         if ack_group is not None:
-            ack_group.wait_for(len(parts))
+            ack_group.wait_for(len(runs))
             done = ack_group.done
-        for subscription, part in parts.items():
-            subscription.receive(part, received, done)
+        for subscription, run in runs:
+            subscription.receive(run, received, done)
 
-    def _sort(self, publishes: list[Publish]) -> dict[Subscription, list[Publish]]:
-        parts: dict[Subscription, list[Publish]] = {}
-        for publish in publishes:
-            subscription = self._routes[publish[0]]
-            if subscription is None:
+    def _runs(self, publishes: list[Publish]) -> list[tuple[Subscription, list[Publish]]]:
+        """Cut messages into runs of one subscription each (rule 2)."""
+        runs: list[tuple[Subscription, list[Publish]]] = []
+        for subscription, run in groupby(publishes, lambda one: self._routes[one[0]]):
+            if subscription is not None:
+                runs.append((subscription, list(run)))
+                continue
+            for publish in run:
                 self._unexpected(publish[0])
-            else:
-                parts.setdefault(subscription, []).append(publish)
-        return parts
+        return runs
 
-    def prefix_of(self, topic: bytes) -> bytes:
-        """Return the levels before the last wildcard of the first filter that covers a topic; all if none does."""
-        found = (one.prefix_of(topic) for one in self._subscriptions)
-        return next((prefix for prefix in found if prefix is not None), topic)
+    def place_of(self, topic: bytes) -> tuple[bytes, bytes]:
+        """Return the prefix and the key of a topic, as `edge_runtime.mqtt.fair_queue` has them."""
+        return self._places[topic]
+
+    def _place(self, topic: bytes) -> tuple[bytes, bytes]:
+        subscription = self._routes[topic]
+        return (topic, topic) if subscription is None else subscription.place_of(topic)
+
+    def _forget(self) -> None:
+        self._routes.clear()
+        self._places.clear()
 
     def _route(self, topic: bytes) -> Subscription | None:
         return next((one for one in self._subscriptions if one.wants(topic)), None)

@@ -19,6 +19,7 @@ from edge_runtime.record.labels import Labels
 from edge_runtime.record.plan import RecordingPlan
 from edge_runtime.recordings.writer import RecordingWriter
 from edge_runtime.sources import Source
+from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import build_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Float32, Float64, Reading
@@ -112,15 +113,18 @@ class Recorder:
             progress: called each second.
         """
         loop = self.loop
+        turn = Turn(ArrivalStamps(self._plan.contract), loop.clock)
+        loop.each_iteration(turn.end)
         loop.each_iteration(self._stop_when_finished)
         loop.call_every(SYNC_S, lambda: self._tick(progress))
         try:
             for source in self._sources:
-                source.open(loop, self._deliver)
+                source.open(loop, turn.into(self._deliver))
             loop.run()
         finally:
             for source in self._sources:
                 source.pause()
+            turn.end()
             self._end()
             for source in self._sources:
                 source.close()

@@ -15,6 +15,7 @@ from edge_runtime.mqtt.routing import Receive
 from edge_runtime.recordings.capture import Message, iter_messages
 from edge_runtime.recordings.layout import Refused
 from edge_runtime.recordings.lines import is_undated
+from edge_runtime.sources.arrival import ArrivalStamps
 from edge_runtime.sources.mqtt import MqttSourceConfig, make_source
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
@@ -49,6 +50,7 @@ def captured_readings(
         ConfigError: the file cannot be read, or a codec does not fit the model.
     """
     broker, clock, taken = _Broker(), _ArrivalClock(), list[Reading]()
+    stamps = ArrivalStamps(contract)
 
     def take(readings: Sequence[Reading], received: float, done: Done | None) -> None:  # noqa: ARG001 - the protocol's
         taken.extend(readings)
@@ -61,11 +63,10 @@ def captured_readings(
         clock.arrived = message.received
         if not broker.receive(message):
             metrics.dropped["unexpected_topic"] += 1
-        for reading in taken:
-            if is_undated(reading):
-                refuse(InputError("bad_time", f"{path}: line {number}: {UNDATED}"))
-            else:
-                yield reading
+        dated = [reading for reading in taken if not is_undated(reading)]
+        for _ in range(len(taken) - len(dated)):
+            refuse(InputError("bad_time", f"{path}: line {number}: {UNDATED}"))
+        yield from stamps.stamp(dated, message.received)
         taken.clear()
 
 
@@ -75,7 +76,7 @@ class _Broker:
     def __init__(self) -> None:
         self._asked: list[tuple[list[str], Receive]] = []
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> object:
         # A group that shares messages is not asked for: the file has what reached its own member.
         plain = [one.split("/", 2)[2] if one.startswith("$share/") else one for one, _ in filters]
         self._asked.append((plain, receive))

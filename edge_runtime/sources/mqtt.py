@@ -14,7 +14,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish, validate_topic_filter
 from edge_runtime.mqtt.recent import Recent
-from edge_runtime.mqtt.routing import Receive
+from edge_runtime.mqtt.routing import KeyOf, Receive
 from edge_runtime.mqtt.wire import MalformedPacket
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.channel_topics import LEVEL, check_channels, check_levels, filter_of, wildcards
@@ -133,8 +133,8 @@ def key_of(config: MqttSourceConfig) -> Callable[[bytes], str | None]:
 class Broker(Protocol):
     """Part of `edge_runtime.mqtt.client.BrokerClient` that a source needs."""
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
-        """Ask for messages."""
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, key_of: KeyOf | None = None) -> object:
+        """Ask for messages; those of a key are handed over in the order of arrival."""
         ...
 
     def open(self, loop: Loop) -> None:
@@ -198,7 +198,7 @@ class MqttSource:
     def open(self, loop: Loop, deliver: Deliver) -> None:
         """Subscribe, and keep trying while the broker is away."""
         self._deliver = deliver
-        self._broker_client.subscribe(self._config.filters(), self._receive)
+        self._broker_client.subscribe(self._config.filters(), self._receive, self._order_of)
         self._broker_client.open(loop)
 
     def pause(self) -> None:
@@ -237,6 +237,12 @@ class MqttSource:
         for decoder, run in groupby(known, lambda one: self._decoders[one[1][0]]):
             readings += decoder([(key, publish[1]) for key, publish in run], wall)
         return readings
+
+    def _order_of(self, topic: bytes) -> str | None:
+        """Name the key whose order a topic's messages keep; of parts with keys of their own, one for all topics."""
+        key = self._key_of(topic)
+        parts = self._config.channels or getattr(self._config.codec, "partial", False)
+        return None if not key and not parts else key
 
     def _key(self, topic: bytes) -> str | None:
         key = self._key_of(topic)

@@ -21,7 +21,7 @@ from edge_runtime.types import Done, Reading
 
 if TYPE_CHECKING:
     from edge_runtime.mqtt.packets import Publish
-    from edge_runtime.mqtt.routing import Receive
+    from edge_runtime.mqtt.routing import KeyOf, Receive
     from edge_runtime.sources.build import SourceConfig
     from edge_runtime.sources.mqtt import Broker, MqttSourceConfig
     from edge_runtime.system.loop import Loop
@@ -116,9 +116,9 @@ class OwnTopics:
             lambda topic: share.owns(topic.decode() if (found := key(topic)) is None else found), _TOPICS
         )
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, key_of: KeyOf | None = None) -> object:
         """See `edge_runtime.mqtt.client.BrokerClient.subscribe`."""
-        return self._broker.subscribe(filters, partial(self._receive, receive))
+        return self._broker.subscribe(filters, partial(self._receive, receive), key_of)
 
     def open(self, loop: Loop) -> None:
         """See `edge_runtime.mqtt.client.BrokerClient.open`."""

@@ -35,13 +35,7 @@ variant = "onnx-fp32"
 [broker.b]
 url = "{broker}"
 client_id = "{name}"
-[[source]]
-type = "mqtt"
-broker = "b"
-channels = {{ c0 = "watch/+/c0", c1 = "watch/+/c1", c2 = "watch/+/c2" }}
-[source.codec]
-type = "json"
-channels = {{ c0 = "v", c1 = "v", c2 = "v" }}
+{sources}
 [window]
 wait_s = 30.0
 [[sink]]
@@ -50,6 +44,23 @@ path = "{name}.jsonl"
 [reading_log]
 path = "{name}.db"
 """
+ONE = """
+[[source]]
+type = "mqtt"
+broker = "b"
+channels = { c0 = "watch/+/c0", c1 = "watch/+/c1", c2 = "watch/+/c2" }
+codec = { type = "json", channels = { c0 = "v", c1 = "v", c2 = "v" } }
+"""
+THREE = "".join(
+    f"""
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["watch/+/c{i}"]
+codec = {{ type = "json", partial = true, channels = {{ c{i} = "v" }} }}
+"""
+    for i in range(3)
+)
 KEYS, SAMPLES = 3, 500
 
 
@@ -69,9 +80,9 @@ def feed(seed: int) -> list[Message]:
     return interleave(rng, parts)
 
 
-def application(folder: Path, bundle: Path, broker: Mosquitto, name: str) -> Path:
+def application(folder: Path, bundle: Path, broker: Mosquitto, name: str, sources: str = ONE) -> Path:
     path = folder / f"{name}.toml"
-    path.write_text(APP.format(bundle=bundle, broker=broker.url, name=name))
+    path.write_text(APP.format(bundle=bundle, broker=broker.url, name=name, sources=sources))
     return path
 
 
@@ -107,14 +118,15 @@ def total() -> int:
 
 
 @pytest.mark.slow
-def test_sigterm_and_kill_9_in_the_middle_change_no_answer(bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sources", [ONE, THREE], ids=["one", "three"])
+def test_sigterm_and_kill_9_in_the_middle_change_no_answer(sources: str, bundle: Path, tmp_path: Path) -> None:
     """Mutation that this finds: any of what a joined key holds left out of the snapshot or the reading log."""
     messages = feed(7)
     options = "max_queued_messages 100000"
     with Mosquitto(options) as broker, Publisher(broker.port, topic="watch/{key}") as publisher:
         whole = application(tmp_path, bundle, broker, "whole")
         play(tmp_path, whole, broker, publisher, [(messages, signal.SIGTERM)])
-        broken = application(tmp_path, bundle, broker, "broken")
+        broken = application(tmp_path, bundle, broker, "broken", sources)
         cuts = [0, len(messages) // 4, len(messages) // 2, len(messages)]
         ends = (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM)
         stretches = [messages[a:b] for a, b in itertools.pairwise(cuts)]
@@ -149,7 +161,7 @@ def test_captured_topics_of_sensors_are_replayed_as_one_topic_with_all_channels_
     ]
     captured.write_text("\n".join(text) + "\n")
     app = tmp_path / "app.toml"
-    app.write_text(APP.format(bundle=bundle, broker="mqtt://127.0.0.1:1", name="unused"))
+    app.write_text(APP.format(bundle=bundle, broker="mqtt://127.0.0.1:1", name="unused", sources=ONE))
     for file, more in ((whole, ()), (captured, ("--source", str(app)))):
         out = tmp_path / f"{file.stem}.answers"
         done = command("replay", bundle, file, "--variant", "onnx-fp32", "--out", out, *more)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime.clock import Clock
+from edge_runtime.codecs.numbers import arrival
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
@@ -143,7 +144,7 @@ class IioSource(DeviceStream):
     def _stamps(self, records: npt.NDArray[Any]) -> float | Float64:
         arrived = self._clock.wall()
         if "timestamp" not in (self._record.names or ()):
-            return arrived - (len(records) - 1) * self._period_s
+            return arrival(arrived, len(records), self._period_s)
         seconds = records["timestamp"].astype(np.int64) / 1e9
         if self._wall_stamps:
             return np.asarray(seconds, np.float64)

@@ -56,6 +56,18 @@ def test_the_last_sample_was_taken_on_arrival() -> None:
     assert reading.t == pytest.approx(NOW - 1599 / RATE, abs=1e-6)
 
 
+def test_sound_that_waited_in_a_queue_follows_by_count() -> None:
+    """Mutation: without rule h the stamps go back by five seconds in the queue, and what follows is late."""
+    codec, payload = codec_of(), numbers(1600).tobytes()
+    live, away_s = [NOW + i / 10 for i in range(50)], 8.0
+    queued = [live[-1] + away_s + i // 20 * 0.005 for i in range(80)]
+    after = [queued[-1] + i / 10 for i in range(1, 100)]
+    readings = [one for at in (*live, *queued, *after) for one in decode(codec, payload, at)]
+    steps = np.diff([float(one.t) for one in readings])
+    assert np.delete(steps, 49) == pytest.approx(0.1, abs=1e-6)
+    assert steps[49] == pytest.approx(away_s, abs=1e-3)
+
+
 def test_interleaved_channels_are_those_of_the_model_or_their_mean_or_those_taken() -> None:
     pcm = numbers(50, 2)
     exact = pcm.astype(np.float32) / np.float32(32768)

@@ -14,13 +14,17 @@ from edge_runtime.mqtt.topics import TopicFilter
 PREFIX = TopicFilter("+/+/imu").prefix_of
 
 
+def place(topic: bytes) -> tuple[bytes, bytes]:
+    return PREFIX(topic), topic
+
+
 def message(topic: str, number: int = 0, size: int = 8) -> Publish:
     return topic.encode(), b"%0*d" % (size, number), 0, 0, 0, None
 
 
 def queue(max_bytes: int = 10**9, known: tuple[str, ...] = ()) -> FairQueue:
     """An empty queue that remembers topics."""
-    made = FairQueue(PREFIX, max_bytes)
+    made = FairQueue(place, max_bytes)
     made.put([message(topic) for topic in known], 0.0)
     made.take(len(known))
     return made
@@ -34,7 +38,7 @@ steps = st.lists(st.one_of(st.lists(topics, min_size=1, max_size=20), st.integer
 def test_what_is_not_refused_comes_out_once_and_each_topic_in_order(
     steps: list[list[str] | int], max_bytes: int
 ) -> None:
-    fair, number = FairQueue(PREFIX, max_bytes), 0
+    fair, number = FairQueue(place, max_bytes), 0
     accepted: dict[bytes, list[bytes]] = defaultdict(list)
     taken: dict[bytes, list[bytes]] = defaultdict(list)
 

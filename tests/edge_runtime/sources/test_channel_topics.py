@@ -387,7 +387,7 @@ def test_a_million_topics_are_not_remembered(monkeypatch: pytest.MonkeyPatch) ->
     class Client:
         """Stand-in for a broker's client: hands over what the test sends."""
 
-        def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive) -> None:
+        def subscribe(self, _filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> None:
             self.receive = receive
 
         def open(self, _loop: Loop) -> None: ...

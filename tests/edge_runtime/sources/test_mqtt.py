@@ -197,7 +197,7 @@ def test_plain_messages_cost_the_calls_they_always_cost() -> None:
     """From the client to the codec: nothing was added for retained messages and topics of channels."""
 
     class Client:
-        def subscribe(self, _filters: Any, receive: Any) -> None:
+        def subscribe(self, _filters: Any, receive: Any, _key_of: Any = None) -> None:
             self.receive = receive
 
         def open(self, _loop: Any) -> None: ...

@@ -80,7 +80,7 @@ class FakeBroker:
 
     receive: Receive
 
-    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive) -> object:
+    def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, _key_of: object = None) -> object:
         self.receive = receive
         return None
 

@@ -1,0 +1,274 @@
+"""Stamps of readings that bring none: the time of arrival, held against the rate of the key.
+
+A loop reads what came together at one moment, and a broker hands over in milliseconds what a sensor sent in minutes. So
+the moment of a read says when its last sample was taken, and the rate says the rest. A *stream* is a key, or the
+channels of a key that come together; its *period* is the one that its source states, else the model's. Rules, for the
+readings of one iteration of the loop:
+
+1. The last reading of a stream is taken as of its arrival. Earlier ones lie before it, each by its samples times the
+   period. A single value of a sensor that sends more seldom than the model's rate counts by the interval that was seen.
+2. A stream goes on one period behind its newest stamp where that differs from rule 1 by less than the jitter: up to
+   half a period behind, and two periods ahead. So no stamp comes twice, and none goes back.
+3. A stream that was silent goes on by rule 1. But what was *queued* goes on behind the newest stamp, since a queue has
+   the oldest first: several readings of a stream, where all silent streams bring `QUEUED` samples; the first one that
+   is late by at most `LATE_S`, as behind a network that stalls; and then all that comes `FASTER` than its rate, or
+   brings the stream closer to its arrivals.
+4. A stream whose silence was taken to be over may run ahead by that silence, while a queue is read; one that is new or
+   restored, by any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
+5. A stream that is further ahead sends faster than its rate: its samples are laid evenly up to the bound.
+6. The machine's clock: set forward, it is a silence (rule 3). Set back by at most `back_s`, the stream is ahead of it
+   (rule 4). Set back further, the stream begins again, as the windows then do (`WindowConfig.max_jump_s`).
+7. A channel that is held for longer than `max_gap_s` (a door) has no rate: each of its values is as of its arrival.
+
+After a restart, a stream goes on behind the newest stamp of its windows, where those were kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from edge_runtime.clock import Clock
+from edge_runtime.codecs.numbers import Arrival, ArrivalTimes, by_arrival
+from edge_runtime.manifest import InputContract
+from edge_runtime.sources import Deliver
+from edge_runtime.types import Done, Reading
+from edge_runtime.windowing.window import KeyState
+
+QUEUED: Final = 4
+FASTER: Final = 4.0
+LATE_S: Final = 0.5
+DRAIN: Final = 0.02
+_JITTER_S: Final = 0.25
+"""Largest jitter of rule 2, and largest time between reads of one queue that bring less than `QUEUED` readings."""
+_PATIENCE_S: Final = 2.0
+_NO_SENSOR: Final = 20.0
+"""What comes faster than its rate for longer than `_PATIENCE_S`, but by less than this factor, is no queue: it is
+the sensor's own rate (rule 5)."""
+_TICK_S: Final = 1e-3
+"""Distance of values of a channel without a rate (rule 7)."""
+
+_PROVISIONAL: Final = frozenset((Arrival, ArrivalTimes))
+
+Stream = tuple[str, tuple[int, ...] | None]
+
+
+class _Clock:
+    """Arrival clock of one stream."""
+
+    __slots__ = ("ahead", "allowed", "behind", "interval", "live", "newest", "read")
+
+    def __init__(self, newest: float, read: float, allowed: float, interval: float) -> None:
+        self.newest = newest
+        """Newest stamp; NaN before the first."""
+        self.read = read
+        """Monotonic time of the read before."""
+        self.live = read
+        """Monotonic time of the last read that was no queue's."""
+        self.ahead = 0.0
+        """Newest stamp less the arrival of its sample."""
+        self.allowed = allowed
+        """Rule 4."""
+        self.behind = 0.0
+        """How far the newest stamp is behind by rule 1 while a queue is read, seconds; 0 while none is."""
+        self.interval = interval
+        """Shortest time lately between single values, seconds; a silence alone changes it little."""
+
+    def drain(self, total: float, passed: float, now: float) -> None:
+        """Bound by how much the stream may be ahead, unless a queue is read, however slowly (rules 4 and 5).
+
+        Args:
+            total: seconds that the samples of this read take.
+            passed: seconds since the read before; infinite after a restart.
+            now: monotonic seconds.
+        """
+        queue = passed == math.inf or (passed <= 1.0 and total > 1.2 * passed)
+        if queue and (passed == math.inf or now - self.live <= _PATIENCE_S or total >= _NO_SENSOR * passed):
+            return
+        self.allowed = max(0.0, min(self.allowed, self.ahead) - DRAIN * passed)
+        self.live = now
+
+
+class _Part(NamedTuple):
+    """Readings of one stream in an iteration, by their places."""
+
+    clock: _Clock
+    places: list[int]
+    steps: list[float]
+    """Seconds between samples of each."""
+    total: float
+    """Seconds that all samples take."""
+    first: float
+    """Stamp of the first sample by rule 1."""
+    paced: bool
+    """It has a rate (rule 7)."""
+
+
+class ArrivalStamps:
+    """Arrival clocks of all streams, bounded in number; see the rules above.
+
+    Args:
+        contract: of the model.
+        max_streams: streams remembered; the one silent for longest leaves first.
+        back_s: rule 6.
+    """
+
+    def __init__(self, contract: InputContract, max_streams: int = 10_000, back_s: float = 60.0) -> None:
+        self._period = 1.0 / contract.rate_hz
+        self._max_streams = max_streams
+        self._back_s = max(back_s, contract.max_gap)
+        rules = [(one.resample or contract.resample, one.max_age_s) for one in contract.channels]
+        self._state = {i for i, (rule, age) in enumerate(rules) if rule == "previous" and age > contract.max_gap}
+        self._clocks: OrderedDict[Stream, _Clock] = OrderedDict()
+
+    def resume(self, states: Iterable[KeyState]) -> None:
+        """Go on behind the newest stamps of windows that were kept over a restart; the longest silent key first."""
+        for state in states:
+            newest: dict[Stream, float] = {(state.name, None): state.newest}
+            newest |= {(state.name, tuple(part.columns)): part.newest for part in state.parts}
+            for stream, t in newest.items():
+                if math.isfinite(t):
+                    self._clocks[stream] = _Clock(float(t), -math.inf, math.inf, self._period)
+        while len(self._clocks) > self._max_streams:
+            self._clocks.popitem(last=False)
+
+    def stamp(self, readings: Sequence[Reading], now: float) -> list[Reading]:
+        """Return the readings of one iteration with stamps.
+
+        Args:
+            readings: in the order of arrival; those without a stamp of their own have that of their arrival.
+            now: monotonic seconds.
+        """
+        stamped = list(readings)
+        streams: dict[Stream, list[int]] = {}
+        for place, reading in enumerate(readings):
+            if by_arrival(reading):
+                streams.setdefault((reading.key, reading.channels), []).append(place)
+        parts = [self._part(stream, places, readings, now) for stream, places in streams.items()]
+        silent = [part for part in parts if part.first - part.clock.newest > 2 * part.steps[0]]
+        queued = sum(len(readings[place].values) for part in silent for place in part.places) >= QUEUED
+        for part in parts:
+            begin, scale = self._begin(part, queued, now)
+            for place, step in zip(part.places, part.steps, strict=True):
+                stamped[place] = _moved(readings[place], begin, step, scale)
+                begin += _length(readings[place], step) * scale
+            clock = part.clock
+            clock.newest, clock.read = begin - part.steps[-1] * scale, now
+            clock.ahead = clock.newest - (part.first + part.total - part.steps[-1])
+        return stamped
+
+    def _part(self, stream: Stream, places: list[int], readings: Sequence[Reading], now: float) -> _Part:
+        clock = self._clocks.get(stream)
+        if clock is None:
+            clock = self._clocks[stream] = _Clock(math.nan, now, math.inf, self._period)
+            if len(self._clocks) > self._max_streams:
+                self._clocks.popitem(last=False)
+        else:
+            self._clocks.move_to_end(stream)
+        paced = not (stream[1] and self._state.issuperset(stream[1]))
+        period = self._period if paced else _TICK_S  # rule 7
+        interval = period
+        if len(places) > 1 and clock.interval > 1.5 * period:  # rule 1
+            interval = clock.interval
+        steps = []
+        for place in places:
+            single = len(readings[place].values) == 1
+            steps.append(readings[place].period_s or (interval if single else period))
+        if len(places) == 1 and len(readings[places[0]].values) == 1 and now > clock.read > -math.inf:
+            clock.interval = min(now - clock.read, 1.2 * clock.interval)
+        total = sum(_length(readings[place], step) for place, step in zip(places, steps, strict=True))
+        last = readings[places[-1]]
+        own = last.t if isinstance(last.t, float) else float(last.t[0])
+        return _Part(clock, places, steps, total, own + _length(last, steps[-1]) - total, paced)
+
+    def _begin(self, part: _Part, queued: bool, now: float) -> tuple[float, float]:
+        """Return the stamp of a part's first sample, and by what its steps are to be multiplied."""
+        clock, step, total, first = part.clock, part.steps[0], part.total, part.first
+        if math.isnan(clock.newest):
+            return first, 1.0
+        passed = now - clock.read
+        clock.drain(total, passed, now)
+        due = clock.newest + step
+        ahead = due - first
+        if -ahead > max(min(step / 2, _JITTER_S), 0.005):  # rule 3
+            return (due if self._goes_on(part, -ahead, passed, queued=queued) else first), 1.0
+        clock.behind = 0.0
+        over = ahead - min(_JITTER_S, max(2 * step, 0.01)) - clock.allowed
+        if over > self._back_s:  # rule 6
+            clock.allowed = math.inf
+            return first, 1.0
+        if over > total:
+            clock.allowed += over
+        elif over > 0:  # rule 5
+            scale = max(1e-3, 1 - over / total)
+            return clock.newest + step * scale, scale
+        return due, 1.0
+
+    @staticmethod
+    def _goes_on(part: _Part, lag: float, passed: float, *, queued: bool) -> bool:
+        """Decide whether a part that is behind its arrival was queued, and goes on behind the newest stamp (rule 3)."""
+        clock, step, total, n = part.clock, part.steps[0], part.total, len(part.places)
+        fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed)
+        late = lag <= LATE_S and clock.interval <= 1.5 * step
+        begins = not clock.behind and (late or (queued and n > 1))
+        if part.paced and (begins or fast or lag < 0.9 * clock.behind):
+            clock.behind = lag
+            return True
+        clock.behind = 0.0
+        clock.allowed += lag
+        return False
+
+
+class Turn:
+    """Readings of one iteration, from all sources in the order of arrival; a stage before what takes them.
+
+    Where all bring stamps, they pass at once. Else they wait for the end of the iteration, so that rule 1 sees all that
+    came together.
+
+    Args:
+        stamps: of the streams.
+        clock: monotonic time.
+    """
+
+    def __init__(self, stamps: ArrivalStamps, clock: Clock) -> None:
+        self.stamps = stamps
+        self._clock = clock
+        self._waiting: list[tuple[Deliver, Sequence[Reading], float, Done | None]] = []
+
+    def into(self, deliver: Deliver) -> Deliver:
+        """Return what a source is to deliver to."""
+
+        def take(readings: Sequence[Reading], received: float, done: Done | None) -> None:
+            if self._waiting or not _PROVISIONAL.isdisjoint({type(one[1]) for one in readings}):  # each costs 40 ns
+                self._waiting.append((deliver, readings, received, done))
+            else:
+                deliver(readings, received, done)
+
+        return take
+
+    def end(self) -> None:
+        """Hand over what waits, at the end of an iteration."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        stamped = iter(self.stamps.stamp([one for _, some, _, _ in waiting for one in some], self._clock.monotonic()))
+        for deliver, readings, received, done in waiting:
+            deliver([next(stamped) for _ in readings], received, done)
+
+
+def _length(reading: Reading, step: float) -> float:
+    """Return how long the samples of a reading take, seconds."""
+    if isinstance(reading.t, float):
+        return len(reading.values) * step
+    return float(reading.t[-1] - reading.t[0]) + step
+
+
+def _moved(reading: Reading, begin: float, step: float, scale: float) -> Reading:
+    """Return a reading that begins at a stamp, its samples as far apart as they were, times `scale`."""
+    if not isinstance(reading.t, float):
+        return reading._replace(t=begin + (np.asarray(reading.t) - float(reading.t[0])) * scale)
+    return reading._replace(t=begin, period_s=reading.period_s if scale == 1.0 else step * scale)

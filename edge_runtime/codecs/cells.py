@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edge_runtime import units
-from edge_runtime.codecs.numbers import TypedArray, json_name
+from edge_runtime.codecs.numbers import TypedArray, json_name, single
 from edge_runtime.codecs.paths import spelled
 from edge_runtime.errors import InputError
 
@@ -125,8 +125,8 @@ class Cells:
         """
         kind = type(value)
         if (kind is float or kind is int) and not self._missing:
-            return _float(value, where)
-        if value is None:
+            return None if value != value else single(value, where)  # noqa: PLR0124 - NaN
+        if value is None or value != value or type(value).__name__ == "UndefinedType":  # noqa: PLR0124 - NaN
             return None
         text = spelled(value)
         if text is None:
@@ -138,7 +138,7 @@ class Cells:
             return None
         if word in self._words:
             return self._words[word]
-        return _float(value, where) if kind is float or kind is int else self._text(text, channel, where)
+        return single(value, where) if kind is float or kind is int else self._text(text, channel, where)
 
     def _text(self, text: str, channel: int, where: str) -> float:
         match = _NUMBER.fullmatch(text.strip())
@@ -151,11 +151,4 @@ class Cells:
             raise InputError(
                 "malformed", f"{where} holds {text!r}; say its unit by units under [source.codec] if that is {unit!r}"
             )
-        return _float(match[1], where)
-
-
-def _float(value: float | str, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError("not_finite", f"{where} is too large for a number") from None
+        return single(match[1], where)

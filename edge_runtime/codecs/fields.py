@@ -86,6 +86,7 @@ class FieldReader:
         self._rules = GatherRules(
             names=tuple(f"{name} (field {fields[name]!r})" if name in fields else name for name in names),
             partial=config.partial,
+            notice=notice,
             max_samples=config.max_samples,
             period_s=period_s,
             arrival_period_s=period_s or (1 / rate_hz if rate_hz else 0.0),
@@ -154,12 +155,15 @@ class FieldReader:
         candidates = self._candidates(part.item)
         for channel, path, find in candidates:
             value = find(part.item)
-            if value is ABSENT:
-                absent += 1
-            elif (column := self._column(value)) is not None:
-                columns[channel] = column
-            elif (number := self._cells.number(value, channel, f"field {path!r}")) is not None:
-                found[channel] = number
+            try:
+                if value is ABSENT:
+                    absent += 1
+                elif (column := self._column(value)) is not None:
+                    columns[channel] = column
+                elif (number := self._cells.number(value, channel, f"field {path!r}")) is not None:
+                    found[channel] = number
+            except InputError as error:
+                gather.refuse(error)
         if absent == len(candidates):
             self._check_strange(part.item)
         elif columns:
@@ -187,7 +191,17 @@ class FieldReader:
 
     def _add_columns(self, gather: Gather, part: _Part, columns: dict[int, list[Any]], *, scan: bool) -> None:
         rows = list(map(list, zip(*columns.values(), strict=True)))
-        array = matrix(rows, len(columns), self._config.max_samples, scan=scan)
+        try:
+            array = matrix(rows, len(columns), self._config.max_samples, scan=scan)
+        except InputError as error:
+            if len(columns) == 1:
+                gather.refuse(error)
+            elif not self._config.partial:
+                raise
+            else:  # each for itself
+                for channel, column in columns.items():
+                    self._add_columns(gather, part, {channel: column}, scan=scan)
+            return
         channels = None if len(columns) == len(self._rules.names) else tuple(columns)
         gather.add_block(self._name(part), self._stamps(gather, part, len(array)), array, channels)
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import orjson
 
 from edge_runtime import units
 from edge_runtime.codecs.cbor import load_cbor
 from edge_runtime.codecs.gather import Gather, GatherRules
+from edge_runtime.codecs.json import parse_json
 from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, check_stamp, matrix
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
@@ -118,7 +118,7 @@ class SenmlCodec:
         self._max_samples = config.max_samples
         self._labels = _JSON if config.encoding == "json" else _CBOR
         self._parse: Callable[[bytes], Any] = (
-            _parse_json if config.encoding == "json" else load_cbor(self.name, senml=True)
+            parse_json if config.encoding == "json" else load_cbor(self.name, senml=True)
         )
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
@@ -253,10 +253,3 @@ def _number(value: Any, reason: str, what: str) -> float:
     if type(value) is float or type(value) is int:
         return value
     raise InputError(reason, f"the SenML {what} is not a number")
-
-
-def _parse_json(payload: bytes) -> Any:
-    try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError as error:
-        raise InputError("empty" if not payload else "malformed", f"not JSON: {error}") from None

@@ -262,6 +262,12 @@ FAMILIES: Final[Mapping[str, Reason]] = {
 """Reasons that begin with these words: each refusal of an update has a log line of its own, with its cause."""
 
 COUNTS: Final[Mapping[str, Reason]] = {
+    "values_refused_total": Reason(
+        "source",
+        "values",
+        "a channel's field holds no number, while others of its message do: look at the sensor; words or missing under "
+        "[source.codec] say what a text means",
+    ),
     "keys_evicted_total": Reason(
         "window",
         "keys",

@@ -10,7 +10,8 @@ value that is not read refuses no message:
 1. Tags 0 and 1 are times; tags 2 to 5 (bignum, decimal fraction, bigfloat) numbers, as far as a double holds them.
 2. Tags that only describe (55799 ahead of all, URI, base64, namespaces) are left out; any other one makes a value
    without a number. ``undefined`` is null.
-3. Keys that are no texts are taken in messages of up to `MAX_ODD_BYTES`: they can be made to collide, which costs the
+3. A message may have `MAX_TAGS` tags, each of which costs a few microseconds.
+4. Keys that are no texts are taken in messages of up to `MAX_ODD_BYTES`: they can be made to collide, which costs the
    square of their number.
 """
 
@@ -25,7 +26,7 @@ from typing import Any, Literal
 from edge_runtime.codecs import Notice
 from edge_runtime.codecs.document import DocumentReader
 from edge_runtime.codecs.document_config import DocumentConfig
-from edge_runtime.codecs.numbers import MAX_ODD_BYTES, Moment, TypedArray, Unread, iso8601
+from edge_runtime.codecs.numbers import MAX_ODD_BYTES, UNREAD, Moment, TypedArray, Unread, iso8601
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -34,6 +35,8 @@ MAX_DEPTH = 32
 
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"
 """Tag 55799 ahead of a document."""
+
+MAX_TAGS = 8192
 
 # RFC 8746, table 1: the tag's low bits are f (float), s (signed), e (little-endian) and ll (width).
 _TYPED_ARRAYS: dict[int, str] = {
@@ -71,9 +74,22 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
     except ImportError:
         raise ConfigError(f'codec {codec} needs cbor2: pip install "edge-runtime[codecs]"') from None
     meaning: dict[int, Callable[..., Any]] = {
-        **dict.fromkeys(_UNREAD_TAGS, _unread), **dict.fromkeys(_PLAIN_TAGS, _content),
+        **dict.fromkeys(_UNREAD_TAGS, lambda _: UNREAD), **dict.fromkeys(_PLAIN_TAGS, lambda value: value),
         0: _date, 1: _seconds, 2: _bignum, 3: _negative_bignum, 4: _decimal_fraction, 5: _bigfloat,
     }  # fmt: skip
+    left = 0
+
+    def counted(make: Callable[[Any], Any]) -> Callable[..., Any]:
+        def read(value: Any, _immutable: bool = False) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:  # rule 3
+                raise InputError("too_large", f"over {MAX_TAGS} tags in a message")
+            return make(value)
+
+        return read
+
+    hook, meaning = counted(_typed_array), {tag: counted(make) for tag, make in meaning.items()}
     loads, broken = cbor2.loads, cbor2.CBORError
     try:
         loads(b"\x00", semantic_decoders=meaning, max_depth=MAX_DEPTH)
@@ -83,7 +99,7 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
     def load(payload: bytes, *, strict: bool) -> Any:
         return loads(
             payload,
-            tag_hook=_typed_array,
+            tag_hook=hook,
             semantic_decoders=meaning,
             str_errors="surrogateescape",
             max_depth=MAX_DEPTH,
@@ -93,68 +109,67 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
     def parse(payload: bytes) -> Any:
         if payload[:3] == _SELF_DESCRIBED:
             payload = payload[3:]
+        nonlocal left
+        left = MAX_TAGS
         try:
             with suppress(broken, ValueError):
                 return load(payload, strict=not senml)
-            return load(payload, strict=len(payload) > MAX_ODD_BYTES)  # rule 3
+            return load(payload, strict=len(payload) > MAX_ODD_BYTES)  # rule 4
         except (broken, ValueError) as error:
+            if isinstance(error.__cause__, InputError):
+                raise error.__cause__ from None
             raise InputError("empty" if not payload else "malformed", f"not CBOR: {error}") from None
 
     return parse
 
 
-def _unread(_value: Any, _immutable: bool = False) -> Unread:
-    return Unread()
-
-
-def _content(value: Any, _immutable: bool = False) -> Any:
-    return value
-
-
-def _date(text: Any, _immutable: bool = False) -> Moment | Unread:  # rule 1
+def _date(text: Any) -> Moment | Unread:  # rule 1
     try:
         return Moment(iso8601(text))
     except InputError:
-        return Unread()
+        return UNREAD
 
 
-def _seconds(number: Any, _immutable: bool = False) -> Moment | Unread:
-    return Moment(float(number)) if type(number) in (int, float) else Unread()
+def _seconds(number: Any) -> Moment | Unread:
+    return Moment(float(number)) if type(number) in (int, float) else UNREAD
 
 
-def _bignum(data: Any, _immutable: bool = False) -> float:
+def _bignum(data: Any) -> float | Unread:
     """Return a bignum as a double: as a key, a whole number without bounds could be made to collide."""
+    if type(data) is not bytes:
+        return UNREAD
     return float(int.from_bytes(data, "big")) if len(data) <= 127 else math.inf
 
 
-def _negative_bignum(data: Any, _immutable: bool = False) -> float:
-    return -1 - _bignum(data)
+def _negative_bignum(data: Any) -> float | Unread:
+    number = _bignum(data)
+    return number if isinstance(number, Unread) else -1 - number
 
 
-def _decimal_fraction(pair: Any, _immutable: bool = False) -> float | Unread:
+def _decimal_fraction(pair: Any) -> float | Unread:
     """Mantissa times ten to the exponent, within what a double holds (RFC 8949, section 3.4.4)."""
     return _scaled(pair, lambda m, exponent: float(f"{m}e{exponent}") if type(m) is int else m * 10.0**exponent)
 
 
-def _bigfloat(pair: Any, _immutable: bool = False) -> float | Unread:
+def _bigfloat(pair: Any) -> float | Unread:
     return _scaled(pair, math.ldexp)
 
 
 def _scaled(pair: Any, scale: Callable[[float, int], float]) -> float | Unread:
     if not (isinstance(pair, list | tuple) and list(map(type, pair)) in ([int, int], [int, float])):
-        return Unread()
+        return UNREAD
     exponent, mantissa = pair
     try:
-        return scale(mantissa, exponent) if abs(exponent) <= 2000 else Unread()
+        return scale(mantissa, exponent) if abs(exponent) <= 2000 else UNREAD
     except OverflowError:
         return math.copysign(math.inf, mantissa)
 
 
-def _typed_array(tag: Any, _immutable: bool = False) -> Any:
+def _typed_array(tag: Any) -> Any:
     if tag.tag in _PLAIN_TAGS:
         return tag.value
     dtype = _TYPED_ARRAYS.get(tag.tag)
-    return Unread() if dtype is None or type(tag.value) is not bytes else TypedArray(dtype, tag.value)
+    return UNREAD if dtype is None or type(tag.value) is not bytes else TypedArray(dtype, tag.value)
 
 
 class CborCodec:

@@ -3,8 +3,8 @@
 A value that is not read refuses no message. orjson parses; what it refuses is parsed again, more slowly, by the rules:
 
 1. A byte order mark ahead, and NUL bytes behind, are left out.
-2. ``NaN``, ``nan``, ``-inf``, ``ovf`` and their like, as ``printf`` writes them, are numbers that are not finite;
-   ``1e999`` is infinite.
+2. ``NaN`` and ``Infinity``, and in messages of up to `MAX_WORDS` ``nan``, ``-inf``, ``ovf`` and their like, as
+   ``printf`` writes them, are numbers that are not finite; ``1e999`` is infinite.
 3. Lone surrogates, control characters and bytes that are not UTF-8 may stand in texts. A key with them is refused.
 """
 
@@ -25,6 +25,9 @@ from edge_runtime.codecs.document_config import DocumentConfig
 from edge_runtime.errors import InputError
 from edge_runtime.types import Reading
 
+MAX_WORDS = 64 * 1024
+"""Size of a message that is searched for words, at 0.3 us each."""
+
 _WORD = re.compile(r'"(?:[^"\\]+|\\.)*"?|(-?)\b(nan|inf|infinity|ovf)\b(?:\(\w*\))?', re.IGNORECASE | re.DOTALL)
 """A text, or a word for a number that is not finite."""
 
@@ -44,7 +47,8 @@ def parse_json(payload: bytes) -> Any:
 def _parse_again(payload: bytes, refused: orjson.JSONDecodeError) -> Any:
     text = as_text(payload)
     try:
-        return json.loads(_WORD.sub(_spelled, text), strict=False, parse_int=_integer)
+        spelled = _WORD.sub(_spelled, text) if len(text) <= MAX_WORDS else text
+        return json.loads(spelled, strict=False, parse_int=_integer)
     except (ValueError, RecursionError):
         raise InputError("malformed" if text.strip() else "empty", f"not JSON: {refused}") from None
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from edge_runtime.codecs import Notice
 from edge_runtime.codecs.document import DocumentReader
 from edge_runtime.codecs.document_config import DocumentConfig
-from edge_runtime.codecs.numbers import MAX_ODD_BYTES, Moment, Unread
+from edge_runtime.codecs.numbers import MAX_ODD_BYTES, UNREAD, Moment, Unread
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -90,7 +90,7 @@ class MsgpackCodec:
 
 def _extension(kind: int, data: bytes) -> Moment | Unread:  # rule 1
     if kind != _TIME or len(data) not in (4, 8, 12):
-        return Unread()
+        return UNREAD
     if len(data) == 12:
         nanoseconds, seconds = struct.unpack(">Iq", data)
     else:

@@ -88,6 +88,9 @@ class Unread:
     __slots__ = ()
 
 
+UNREAD = Unread()
+
+
 @lru_cache(maxsize=64)
 def _packer(n: int, code: str) -> Callable[..., bytes]:
     # Native mode: a double too large for a float32 becomes infinite, which the check for finite values then reports.

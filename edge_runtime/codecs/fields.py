@@ -80,7 +80,7 @@ class FieldReader:
         self._values = finder(config.values, ABSENT)
         stated = config.stated_units(names)
         by_channel = {i: stated[name] for i, name in enumerate(names) if name in stated}
-        self._cells = Cells(config.words, config.missing, by_channel)
+        self._cells = Cells(config.words, config.missing, by_channel, config.decimal)
         self._notice = notice
         period_s = 1 / config.rate_hz if config.rate_hz else 0.0
         self._rules = GatherRules(
@@ -274,10 +274,10 @@ def undated(field: str, notice: Notice | None) -> None:
     """Note that a message lacks its time stamp.
 
     Raises:
-        InputError: ``bad_time``; the field was named on purpose, or there is no `notice`.
+        InputError: ``no_time``; the field was named on purpose, or there is no `notice`.
     """
     if notice is None or field != DEFAULT_TIME:
-        raise InputError("bad_time", f"field {field!r} is missing; set time = '' to use the arrival time")
+        raise InputError("no_time", f"field {field!r} is missing; set time = '' to use the arrival time")
     notice(
         "undated",
         f"messages have no field {field!r} with a time, so their samples count as taken on arrival; a message that is "

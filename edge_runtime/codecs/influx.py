@@ -148,7 +148,7 @@ def _number(value: str, name: str) -> float:
     if match is None:
         if value.lower() in ("nan", "inf", "+inf", "-inf"):
             raise InputError("not_finite", f"field {name[:MAX_SHOWN]!r} is {value}")
-        raise InputError("malformed", f"field {name[:MAX_SHOWN]!r} is {value[:MAX_SHOWN]!r}, not a number")
+        raise InputError("not_a_number", f"field {name[:MAX_SHOWN]!r} is {value[:MAX_SHOWN]!r}, not a number")
     return single(match[1], f"field {name[:MAX_SHOWN]!r}")
 
 

@@ -101,7 +101,7 @@ def _only_numbers(items: Iterable[Any], what: str) -> None:
     """Refuse true, false and whatever else the packer would take for a number."""
     strange = set(map(type, items)) - _NUMBERS
     if strange:
-        raise InputError("malformed", f"{what} must be numbers, got {json_name(min(strange, key=str))}")
+        raise InputError("not_a_number", f"{what} must be numbers, got {json_name(min(strange, key=str))}")
 
 
 def json_name(kind: type) -> str:

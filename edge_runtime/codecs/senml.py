@@ -176,7 +176,7 @@ class SenmlCodec:
                 continue
             kind = type(value)
             if kind is not float and kind is not int:
-                raise InputError("malformed", "a SenML value is not a number")
+                raise InputError("not_a_number", "a SenML value is not a number")
             time = record.get(time_label, 0)
             kind = type(time)
             if kind is not float and kind is not int:
@@ -223,7 +223,7 @@ class SenmlCodec:
         """Return the value of a record without ``v``: none beside a sum, zero on a base value (section 4.5.2)."""
         labels = self._labels
         if labels.v in record or labels.vs in record or labels.vb in record or labels.vd in record:
-            raise InputError("malformed", "a channel's SenML value is a text, a boolean, data or null, not a number")
+            raise InputError("not_a_number", "a channel's SenML value is a text, a boolean, data or null, not a number")
         if labels.s in record:
             return None
         if not has_base_value:
@@ -234,7 +234,7 @@ class SenmlCodec:
         try:
             factor, offset = units.convert(unit if type(unit) is str else repr(unit)[:40], self._units[channel])
         except units.UnitError as error:
-            raise InputError("wrong_channels", f"channel {self._names[channel]}: {error}") from None
+            raise InputError("wrong_unit", f"channel {self._names[channel]}: {error}") from None
         return value * factor + offset
 
     def _readings(self, key: str, by_time: dict[float, list[Any]]) -> list[Reading]:

@@ -204,7 +204,7 @@ class SparkplugCodec:
         except units.UnitError as error:
             name = self._names[channel]
             raise InputError(
-                "wrong_channels",
+                "wrong_unit",
                 f"channel {name!r} comes in {given[:20]!r}, the model wants {wanted!r}: {error}; "
                 f"if the birth is wrong, write {units.line([(name, wanted)])} under [source.codec]",
             ) from None
@@ -243,7 +243,7 @@ def _plain_number(where: str, value: tuple[int, int, int | memoryview], datatype
         raise InputError("no_birth", f"{where} is a whole number without a data type, which only births bring")
     if number == _BOOLEAN and isinstance(content, int):
         return float(content != 0)
-    raise InputError("malformed", f"{where} holds {_OTHER_VALUES.get(number, 'damaged bytes')}, not a number")
+    raise InputError("not_a_number", f"{where} holds {_OTHER_VALUES.get(number, 'damaged bytes')}, not a number")
 
 
 def parse_metrics(payload: bytes) -> tuple[int | None, list[Metric]]:

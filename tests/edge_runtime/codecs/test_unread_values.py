@@ -102,7 +102,7 @@ def test_messagepack_s_own_time_stamp_is_a_time_and_no_number(kind: str) -> None
     assert (t, values) == (NOW + 0.5 * (kind != "32 bits"), [[21.5, 40.0]])
     assert (
         refusal(MsgpackConfig(channels={**MAPPED, "humidity": "t"}), mp_message(b"\xc0", t=MP_STAMPS[kind]))
-        == "malformed"
+        == "not_a_number"
     )
 
 

@@ -263,6 +263,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     # -- messages of side channels
     "quarantined": Reason("broker", "messages", "they made a side channel fail before: the log says which, and where"),
     "status_internal_error": Reason("status", "messages", _DEFECT),
+    "observe_internal_error": Reason("observe", "requests", _DEFECT),
     "control_internal_error": Reason("control", "requests", _DEFECT),
     # -- Home Assistant
     "home_assistant_internal_error": Reason("home_assistant", "answers or messages", _DEFECT),

@@ -29,6 +29,7 @@ WORKED_OUT = {
     "system/barrier.py": {
         "status_internal_error",
         "control_internal_error",
+        "observe_internal_error",
         "sparkplug_internal_error",
         "home_assistant_internal_error",
     },  # and that of updates, which is in FAMILIES

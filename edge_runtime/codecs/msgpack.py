@@ -27,8 +27,10 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
 _TIME: Final = -1
-_TEXTS: Final = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
-_SIZED: Final = _TEXTS | {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xC7: ">Bx", 0xC8: ">Hx", 0xC9: ">Ix"}
+_TEXTS: Final = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
+_SIZED: Final = {
+    0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xC7: ">Bx", 0xC8: ">Hx", 0xC9: ">Ix",
+}  # fmt: skip
 """Type bytes before a size: how it is written, the byte of an extension's kind included."""
 _SKIPPED: Final = dict(
     zip(
@@ -105,15 +107,23 @@ def _with_utf8(payload: bytes) -> bytes:
     at = 0
     with suppress(struct.error):  # the size is cut off
         while at < len(payload):
-            head = payload[at]
-            is_short = 0xA0 <= head < 0xC0
-            begin = at + 1 + _SKIPPED.get(head, 0)
-            at = begin + (head & 31 if is_short else 0)
-            if (form := _SIZED.get(head)) is not None:
-                at = begin + struct.calcsize(form)
-                begin, at = at, at + struct.unpack_from(form, payload, begin)[0]
-            if is_short or head in _TEXTS:
-                text = payload[begin:at]
-                if text != text.decode("utf-8", "ignore").encode():
-                    found[begin:at] = bytes(letter if letter < 128 else 63 for letter in text)
+            begin, end = _extent(payload, at)
+            text = payload[begin:end]
+            if payload[at] in _TEXTS and text != text.decode("utf-8", "ignore").encode():
+                found[begin:end] = bytes(letter if letter < 128 else 63 for letter in text)
+            at = end
     return bytes(found)
+
+
+def _extent(payload: bytes, at: int) -> tuple[int, int]:
+    """Return where the content of a value begins and ends; that of a list or map are values of their own."""
+    head = payload[at]
+    begin = at + 1 + _SKIPPED.get(head, 0)
+    if 0xA0 <= head < 0xC0:
+        return begin, begin + (head & 31)
+    form = _SIZED.get(head)
+    if form is None:
+        return begin, begin
+    size: int = struct.unpack_from(form, payload, begin)[0]
+    begin += struct.calcsize(form)
+    return begin, begin + size

@@ -150,15 +150,16 @@ class SparkplugCodec:
         for metric in metrics:
             birth = self._birth(key, metric)
             channel = self._channel(metric, birth)
-            if channel is not None and metric.value is not None and not metric.is_null:  # rule 3
-                time_ms = payload_ms if metric.time_ms is None else metric.time_ms  # rule 2
-                try:
-                    number = self._number(channel, metric.value, metric.datatype, birth)
-                except InputError as error:
-                    gather.refuse(error)
-                    continue
-                if not (self._rules.partial and math.isnan(number)):
-                    gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
+            if channel is None or metric.value is None or metric.is_null:  # rule 3
+                continue
+            time_ms = payload_ms if metric.time_ms is None else metric.time_ms  # rule 2
+            number = math.nan
+            try:
+                number = self._number(channel, metric.value, metric.datatype, birth)
+            except InputError as error:
+                gather.refuse(error)
+            if not (self._rules.partial and math.isnan(number)):
+                gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
         return gather.readings(received)
 
     def _birth(self, key: str, metric: Metric) -> _Birth | None:

@@ -148,19 +148,22 @@ class SparkplugCodec:
             raise InputError("empty", "no metrics in the message")
         gather = Gather(self._rules)
         for metric in metrics:
-            birth = self._birth(key, metric)
-            channel = self._channel(metric, birth)
-            if channel is None or metric.value is None or metric.is_null:  # rule 3
-                continue
-            time_ms = payload_ms if metric.time_ms is None else metric.time_ms  # rule 2
-            number = math.nan
-            try:
-                number = self._number(channel, metric.value, metric.datatype, birth)
-            except InputError as error:
-                gather.refuse(error)
-            if not (self._rules.partial and math.isnan(number)):
-                gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
+            self._take(gather, key, metric, payload_ms if metric.time_ms is None else metric.time_ms)  # rule 2
         return gather.readings(received)
+
+    def _take(self, gather: Gather, key: str, metric: Metric, time_ms: int | None) -> None:
+        """Take the number of a metric, if it has one and is a channel's (rule 3)."""
+        birth = self._birth(key, metric)
+        channel = self._channel(metric, birth)
+        if channel is None or metric.value is None or metric.is_null:
+            return
+        try:
+            number = self._number(channel, metric.value, metric.datatype, birth)
+        except InputError as error:
+            gather.refuse(error)
+            return
+        if not (self._rules.partial and math.isnan(number)):
+            gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
 
     def _birth(self, key: str, metric: Metric) -> _Birth | None:
         """Return what births of the key said, this metric included (rule 1); None if there was none."""

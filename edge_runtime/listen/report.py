@@ -166,7 +166,7 @@ def no_window(trial: Trial, capture: Capture, contract: InputContract) -> str:
     heard = capture.seconds
     if not trial.samples:
         todo = "see what was left out"
-    elif math.isnan(heard) and trial.refused["late"] + trial.refused["same_stamp"]:
+    elif math.isnan(heard) and any(trial.refused[reason] for reason in ("late", "duplicate", "same_stamp")):
         todo = "these messages have no times; capture them with mosquitto_sub -F %j, or listen to the broker"
     elif math.isnan(heard) or heard < 2 * window_s:
         todo = f"listen for longer: --seconds {math.ceil(3 * window_s)}, or more captured messages"

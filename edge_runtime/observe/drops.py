@@ -38,7 +38,7 @@ class Reason:
     answers: bool = False
     """Answers are lost, which changes the exit code of `run` and `replay`."""
     expected: bool = False
-    """Part of sound operation: no warning."""
+    """Part of sound operation where windows come: no warning then, and no loss."""
 
     @property
     def cause(self) -> str:
@@ -191,8 +191,9 @@ REASONS: Final[Mapping[str, Reason]] = {
     "duplicate": Reason(
         "window",
         "samples",
-        "their key had this sample already: harmless; a broker delivers again at QoS 1, and some senders repeat their "
-        "history in each message",
+        "their key had this sample already: harmless where windows come, as a broker delivers again and some senders "
+        "repeat their history; if stamps are whole seconds, set time_step_s = 1.0 and rate_hz under [source.codec] "
+        f"{_MORE}",
         expected=True,
     ),
     "same_stamp": Reason(
@@ -392,7 +393,7 @@ class DropReporter:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._before: Counter[str] = Counter()
-        self._samples_before = 0
+        self._samples_before = self._windows_before = 0
         self._warned: Counter[str] = Counter()
         self._quiet: dict[str, tuple[float, float]] = {}
         self._said: dict[str, tuple[float, int]] = {}
@@ -403,6 +404,7 @@ class DropReporter:
         """Look every `EVERY_S` from now on."""
         self._before = self._losses()
         self._samples_before = self._metrics.counts["samples_total"]
+        self._windows_before = self._metrics.counts["windows_total"]
         self._warned = Counter(self._before)
         self._timer = loop.call_every(EVERY_S, lambda: self.look(loop.clock.monotonic()))
 
@@ -440,11 +442,12 @@ class DropReporter:
 
         1. Answers that reached no sink.
         2. All that came, or all of one recording, because it was refused; what the broker kept is no sample of now.
-        3. Most samples, because they were late or had a stamp twice: hardly a window is right then.
+        3. Most samples, because they were late or had a stamp twice: hardly a window is right then. Repeats of samples
+           count where no window came.
         """
         new = self._losses() - self._before
         answers = sum(count for name, count in new.items() if reason_of(name).answers)
-        mistimed = sum(new[name] for name in _MISTIMED)
+        mistimed = sum(new[name] for name in (*_MISTIMED, *(() if self._has_windows() else ("duplicate",))))
         samples = self._metrics.counts["samples_total"] - self._samples_before
         at_source = (n for name, n in new.items() if reason_of(name).component == "source" and name != "retained")
         refused = 0 if samples else sum(at_source)
@@ -460,6 +463,10 @@ class DropReporter:
             if count
         )
 
+    def _has_windows(self) -> bool:
+        """Return whether windows came in this run."""
+        return self._metrics.counts["windows_total"] > self._windows_before
+
     def _is_rare(self, name: str, fresh: int, now: float) -> bool:
         if name not in _MISTIMED or name not in self._said:
             return False
@@ -471,10 +478,10 @@ class DropReporter:
 
     def _log(self, name: str, fresh: int) -> None:
         reason = reason_of(name)
-        of = f" of {self._metrics.counts['samples_total']}" if name in _MISTIMED else ""
+        of = f" of {self._metrics.counts['samples_total']}" if name in (*_MISTIMED, "duplicate") else ""
         example = self._metrics.examples.get(name, "")
         log.log(
-            logging.INFO if reason.expected else logging.WARNING,
+            logging.INFO if reason.expected and self._has_windows() else logging.WARNING,
             "%s: dropped %d%s %s: reason=%s: %s%s",
             *(reason.component, fresh, of, reason.what, name, reason.advice),
             f"; the last one: {example}" if example else "",

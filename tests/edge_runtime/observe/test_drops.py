@@ -292,10 +292,10 @@ def test_nothing_dropped_is_nothing_said(metrics: Metrics, caplog: pytest.LogCap
 # -- what makes a run a failure ----------------------------------------------------------------------------------------
 
 
-def lost(*, samples: int = 0, unused: int = 0, **dropped: int) -> str:
+def lost(*, samples: int = 0, windows: int = 0, unused: int = 0, **dropped: int) -> str:
     metrics = Metrics()
     metrics.dropped.update(dropped)
-    metrics.counts.update(samples_total=samples, recordings_unused_total=unused)
+    metrics.counts.update(samples_total=samples, windows_total=windows, recordings_unused_total=unused)
     return DropReporter(metrics).lost()
 
 
@@ -303,7 +303,8 @@ def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
     assert lost() == ""
     assert lost(samples=1000, late=500, malformed=10_000) == ""
     assert lost(samples=1000, budget_share=900, rate_reduced=900, outbox_full=3) == "", "the operator's own policies"
-    assert lost(samples=60, duplicate=50) == "", "a sender that repeats its history loses nothing"
+    assert lost(samples=60, duplicate=50, windows=3) == "", "a sender that repeats its history loses nothing"
+    assert lost(samples=60, duplicate=50) == "50 of 60 samples were late or had a stamp twice"
     assert lost(retained=1) == "", "what the broker kept is ignored by rule"
     assert lost(samples=10, stdout_closed=900) == "", "whoever read them has left, as with any command"
 

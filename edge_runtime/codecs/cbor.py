@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from edge_runtime.codecs import Notice
@@ -96,25 +96,24 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
     except TypeError:
         raise ConfigError(f'codec {codec} needs cbor2 6 or newer: pip install "cbor2>=6"') from None
 
-    def load(payload: bytes, *, strict: bool) -> Any:
-        return loads(
-            payload,
-            tag_hook=hook,
-            semantic_decoders=meaning,
-            str_errors="surrogateescape",
-            max_depth=MAX_DEPTH,
-            strict_hashable_types=strict,
-        )
+    load = partial(
+        loads, tag_hook=hook, semantic_decoders=meaning, str_errors="surrogateescape", max_depth=MAX_DEPTH,
+        strict_hashable_types=not senml,
+    )  # fmt: skip
 
     def parse(payload: bytes) -> Any:
-        if payload[:3] == _SELF_DESCRIBED:
-            payload = payload[3:]
         nonlocal left
         left = MAX_TAGS
+        if payload[:3] == _SELF_DESCRIBED:
+            payload = payload[3:]
         try:
-            with suppress(broken, ValueError):
-                return load(payload, strict=not senml)
-            return load(payload, strict=len(payload) > MAX_ODD_BYTES)  # rule 4
+            return load(payload)
+        except (broken, ValueError):
+            return parse_again(payload)
+
+    def parse_again(payload: bytes) -> Any:
+        try:
+            return load(payload, strict_hashable_types=len(payload) > MAX_ODD_BYTES)  # rule 4
         except (broken, ValueError) as error:
             if isinstance(error.__cause__, InputError):
                 raise error.__cause__ from None

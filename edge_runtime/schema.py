@@ -242,7 +242,8 @@ def _choice(choices: tuple[Any, ...], data: Any, where: PathOfKeys) -> Any:
         if data == choice and type(data) is type(choice):
             return choice
     near = _nearest(str(data), [str(choice) for choice in choices])
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    digits = ["".join(filter(str.isdigit, str(name))) for name in (data, *near[:1])]
+    hint = f"; did you mean {near[0]!r}?" if near and digits[0] == digits[1] else ""  # int24 is no int32
     raise SchemaError(f"must be one of {', '.join(repr(c) for c in choices)}, got {data!r}{hint}", where)
 
 

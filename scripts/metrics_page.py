@@ -30,8 +30,8 @@ _REASONS = f"""
 
 What is not used is counted under a reason; the log and `edge-runtime status` say the same.
 
-| reason | what | what to do |
-|---|---|---|
+| reason | what | cause | what to do |
+|---|---|---|---|
 """
 
 
@@ -39,7 +39,7 @@ def page() -> str:
     """Return the page."""
     rows = [f"| `{PREFIX}{name}` | {_kind(name)} | {text} |" for name, text in sorted(DESCRIPTIONS.items())]
     reasons = [
-        f"| `{name}` | {reason.component}: {reason.what} | {reason.advice.replace('|', '/')} |"
+        f"| `{name}` | {reason.component}: {reason.what} | {reason.cause} | {reason.todo} |"
         for name, reason in sorted({**REASONS, **COUNTS}.items())
         if not name.endswith("_total")
     ]

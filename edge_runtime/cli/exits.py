@@ -16,7 +16,8 @@ RESTART: Final = 4
 
 HELP: Final = (
     "Exit codes: 0 done; 1 failed, or not drained in time; 2 wrong use; 3 ended, but answers were dropped, or all "
-    "messages, rows or a whole recording were refused, or most samples were late or came twice: the log says why; "
+    "messages, rows or a whole recording were refused, or most samples were late or had a stamp twice: the log says "
+    "why; "
     "4 ended to be started again, as a command over MQTT wants."
 )
 

@@ -72,7 +72,10 @@ def _print(app: App, tally: Tally, score: Score | None, *, stopped: bool) -> Non
     figures = app.metrics.snapshot()
     lines = [summary(figures, stopped=stopped)]
     if figures["counts"].get("samples_total") and not figures["counts"].get("windows_total"):
-        lines.append(f"no window: {progress(app.pipeline.key_states(), app.model.manifest.input)}")
+        contract, states = app.model.manifest.input, app.pipeline.key_states()
+        lines.append(f"no window: {progress(states, contract)}")
+        if 2 * figures["counts"].get("gaps_total", 0) > figures["counts"]["samples_total"]:
+            lines[-1] += f"; a window takes no gap longer than {contract.max_gap:.3g} s, and nearly each sample has one"
     lines.append(tally.text())
     if score is not None:
         lines.append(score.text())

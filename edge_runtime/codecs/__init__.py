@@ -34,7 +34,8 @@ class Codec(Protocol):
             says of each value that it is missing.
 
         Raises:
-            InputError: `reason` is one of ``malformed``, ``wrong_channels``, ``not_finite``, ``bad_time``,
-                ``no_key``, ``too_large``, ``empty``; a Sparkplug codec's also ``no_birth``.
+            InputError: `reason` is one of ``malformed``, ``not_a_number``, ``decimal_comma``, ``wrong_channels``,
+                ``wrong_size``, ``wrong_unit``, ``not_finite``, ``bad_time``, ``no_time``, ``no_key``, ``too_large``,
+                ``empty``; a Sparkplug codec's also ``no_birth``, one with ``time_step_s`` also ``same_stamp``.
         """
         ...

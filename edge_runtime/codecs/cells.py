@@ -1,8 +1,10 @@
 """Single values as people and programs write them: numbers, numbers as texts, words, and marks for a missing value.
 
-``21.4``, ``"21.4"``, ``" -2e3 "`` are numbers. ``"21,4"`` and ``"1,234"`` are not: a comma may be decimal or thousands.
-``null``, ``"unknown"``, ``"nan"`` and the other `MISSING` words are no sample. ``"21.4 °C"`` is a number where the
-configuration states that unit for the channel, and ``"ON"`` where its ``words`` say which.
+1. ``21.4``, ``"21.4"``, ``" -2e3 "`` are numbers.
+2. ``"21,4"`` and ``"1,234"`` are not, since a comma may be decimal or thousands; unless the configuration says which.
+3. ``null``, NaN, ``"unknown"``, ``"nan"`` and the other `MISSING` words are no sample.
+4. ``"21.4 °C"`` is a number where the configuration states that unit for the channel, and ``"ON"`` where its ``words``
+   say which.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edge_runtime import units
-from edge_runtime.codecs.numbers import TypedArray, json_name
+from edge_runtime.codecs.numbers import TypedArray, json_name, single
 from edge_runtime.codecs.paths import spelled
 from edge_runtime.errors import InputError
 
@@ -29,9 +31,11 @@ MISSING = frozenset(
 MAX_TEXT = 64
 """Longest text that may be a number."""
 
+_COMMA = re.compile(r",\d")
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)\s*(.*)", re.ASCII | re.DOTALL)
 
-_DTYPES = {
+Dtype = Literal["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
+DTYPES: dict[Dtype, str] = {
     "float32": "f4", "float64": "f8", "float16": "f2",
     "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
 }  # fmt: skip
@@ -47,7 +51,7 @@ class BlockConfig:
     """Bytes before the numbers, for instance a header."""
     count: int = 0
     """Numbers that count; what follows them is left out. 0: all to the end."""
-    dtype: Literal["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32"] = "float32"
+    dtype: Dtype = "float32"
     byte_order: Literal["little", "big"] = "little"
     scale: float = 1.0
     """Physical value = number * scale + offset."""
@@ -67,7 +71,7 @@ class BlockConfig:
         """
         if isinstance(block, str):
             block = self._decoded(block)
-        dtype = np.dtype(("<" if self.byte_order == "little" else ">") + _DTYPES[self.dtype])
+        dtype = np.dtype(("<" if self.byte_order == "little" else ">") + DTYPES[self.dtype])
         wanted = self.start + self.count * dtype.itemsize
         if len(block) < wanted:
             raise InputError("malformed", f"the block of numbers has {len(block)} bytes, and needs {wanted}")
@@ -97,6 +101,7 @@ class Cells:
         words: number of a word, as ``{ON = 1, OFF = 0}``; ``true`` and ``false`` stand for JSON's own.
         missing: further texts or numbers that stand for a missing value, as ``-127``.
         stated: unit by channel, where one is stated; it may follow the number in a text.
+        decimal: mark before the fraction of a number in a text.
     """
 
     def __init__(
@@ -104,7 +109,9 @@ class Cells:
         words: Mapping[str, float] | None = None,
         missing: Collection[str] = (),
         stated: Mapping[int, str] | None = None,
+        decimal: str = ".",
     ) -> None:
+        self._decimal = decimal
         self._words = {word.casefold(): number for word, number in (words or {}).items()}
         self._missing = {mark.casefold() for mark in missing}
         self._stated = stated or {}
@@ -121,41 +128,37 @@ class Cells:
             The number; None for a missing value.
 
         Raises:
-            InputError: ``malformed``, it is no number; ``not_finite``, it is one that no float holds.
+            InputError: ``not_a_number``; ``decimal_comma``; ``not_finite``, it is a number that no float32 holds.
         """
         kind = type(value)
         if (kind is float or kind is int) and not self._missing:
-            return _float(value, where)
-        if value is None:
+            return None if value != value else single(value, where)  # noqa: PLR0124 - NaN
+        if value is None or value != value or type(value).__name__ == "UndefinedType":  # noqa: PLR0124 - NaN
             return None
         text = spelled(value)
         if text is None:
-            raise InputError("malformed", f"{where} holds no number, but {json_name(type(value))}")
+            raise InputError("not_a_number", f"{where} holds no number, but {json_name(type(value))}")
         if len(text) > MAX_TEXT:
-            raise InputError("malformed", f"{where} holds a text of {len(text)} characters, which is no number")
+            raise InputError("not_a_number", f"{where} holds a text of {len(text)} characters, which is no number")
         word = text.strip().casefold()
         if word in self._missing or (kind is str and word in MISSING):
             return None
         if word in self._words:
             return self._words[word]
-        return _float(value, where) if kind is float or kind is int else self._text(text, channel, where)
+        return single(value, where) if kind is float or kind is int else self._text(text, channel, where)
 
     def _text(self, text: str, channel: int, where: str) -> float:
-        match = _NUMBER.fullmatch(text.strip())
+        match = _NUMBER.fullmatch(text.strip().replace(self._decimal, ".", 1))
         if match is None:
             raise InputError(
-                "malformed", f"{where} holds {text!r}, no number; words under [source.codec] may say which"
+                "not_a_number", f"{where} holds {text!r}, no number; words under [source.codec] may say which"
             )
         unit = match[2].strip()
+        if self._decimal == "." and _COMMA.match(unit):  # rule 2
+            raise InputError("decimal_comma", f"{where} holds {text!r}")
         if unit and not units.same(unit, self._stated.get(channel, "")):
             raise InputError(
-                "malformed", f"{where} holds {text!r}; say its unit by units under [source.codec] if that is {unit!r}"
+                "not_a_number",
+                f"{where} holds {text!r}; say its unit by units under [source.codec] if that is {unit!r}",
             )
-        return _float(match[1], where)
-
-
-def _float(value: float | str, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError("not_finite", f"{where} is too large for a number") from None
+        return single(match[1], where)

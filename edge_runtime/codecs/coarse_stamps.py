@@ -54,7 +54,7 @@ class SpreadingCodec:
         self._seen: dict[tuple[str, tuple[int, ...] | None], tuple[float, int]] = {}
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
-        """See `edge_runtime.codecs.Codec`; reason ``duplicate`` besides."""
+        """See `edge_runtime.codecs.Codec`; reason ``same_stamp`` besides."""
         readings = self._codec.decode(key, payload, received)
         return [reading if by_arrival(reading) else self._spread(reading) for reading in readings]  # rule 4
 
@@ -72,7 +72,7 @@ class SpreadingCodec:
         """Refuse samples that leave their step (rule 2)."""
         if samples > max(1, int(self._step_s / period_s + 1 - _ROUNDING)):
             raise InputError(
-                "duplicate",
+                "same_stamp",
                 f"{samples} samples in one step of {self._step_s:g} s are more than {1 / period_s:g} a second: "
                 "set rate_hz under [source.codec] to the sensor's rate",
             )

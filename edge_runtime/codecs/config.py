@@ -151,11 +151,11 @@ def _load(
     if config.type == "influx":
         from edge_runtime.codecs.influx import InfluxCodec  # noqa: PLC0415
 
-        return converted(InfluxCodec(config, names, rate_hz), config.units, channels)
+        return converted(InfluxCodec(config, names, rate_hz, notice), config.units, channels)
     if config.type == "sparkplug":
         from edge_runtime.codecs.sparkplug import SparkplugCodec  # noqa: PLC0415
 
-        return converted(SparkplugCodec(config, channels), config.units, channels)
+        return converted(SparkplugCodec(config, channels, notice), config.units, channels)
     if config.type == "senml":
         from edge_runtime.codecs.senml import SenmlCodec  # noqa: PLC0415
 

@@ -30,6 +30,7 @@ from edge_runtime.codecs import Codec, Notice
 from edge_runtime.codecs.conversion import converted
 from edge_runtime.codecs.document_config import DEFAULT_TIME, DocumentConfig
 from edge_runtime.codecs.fields import FieldReader
+from edge_runtime.codecs.json import as_text
 from edge_runtime.codecs.numbers import MAX_BYTES, MAX_LINES, StampUnit
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
@@ -190,7 +191,9 @@ class CsvCodec:
         try:
             table = self._load(header)
         except ConfigError as error:
-            raise InputError("wrong_channels", str(error)) from None
+            if "".join(header).isprintable():
+                raise InputError("wrong_channels", str(error)) from None
+            raise InputError("malformed", f"the first row is not UTF-8 text: {error}") from None
         if len(self._tables) >= _HEADERS:
             self._tables.clear()
         self._tables[header] = table
@@ -259,10 +262,7 @@ def _rows(config: CsvConfig, payload: bytes) -> Iterator[list[str]]:
     """
     if len(payload) > config.max_bytes:
         raise InputError("too_large", f"{len(payload)} bytes; at most {config.max_bytes} are allowed in a message")
-    try:
-        lines = StringIO(payload.decode("utf-8-sig"), newline=None)
-    except UnicodeDecodeError:
-        raise InputError("malformed", "not CSV: it is not UTF-8 text") from None
+    lines = StringIO(as_text(payload), newline=None)
     kept = (line for line in lines if line.strip() and not line.startswith("#"))
     if config.separator == " ":
         yield from map(str.split, kept)

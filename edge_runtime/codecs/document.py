@@ -98,7 +98,7 @@ class DocumentReader:
         try:
             array = matrix(values, self._n_channels, self._max_samples, scan=scan)
         except InputError as error:
-            if self._n_channels > 1 or error.reason != "malformed":
+            if self._n_channels > 1 or error.reason not in ("malformed", "not_a_number"):
                 raise
             return self._by_value.read(document, key, received, scan=scan)  # one number that stands in no list
         return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
@@ -118,7 +118,7 @@ class DocumentReader:
                     key = check_key(self._key(document))
                 return [Reading(key, self._stamp(document, len(array), received), array, self._period_s)]
         except InputError as error:
-            if error.reason not in ("malformed", "wrong_channels"):
+            if error.reason not in ("malformed", "not_a_number", "wrong_channels"):
                 raise
         return self._by_value.read(document, key, received, scan=scan)  # texts and words, or the reason why not
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from edge_runtime import units
 from edge_runtime.codecs.cells import BlockConfig
@@ -47,6 +48,8 @@ class DocumentConfig:
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit in which its numbers come, as ``{ax = "m/s2"}``; they are converted to the
     model's. A field's name may state it as well: ``ax (m/s2)``."""
+    decimal: Literal[".", ","] = "."
+    """Mark before the fraction of a number in a text, as ``"21,5"``."""
     words: dict[str, float] = field(default_factory=dict)
     """Number of a word, as ``{ON = 1, OFF = 0}``; ``true`` and ``false`` stand for JSON's own."""
     missing: tuple[str, ...] = ()

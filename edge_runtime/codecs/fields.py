@@ -80,12 +80,13 @@ class FieldReader:
         self._values = finder(config.values, ABSENT)
         stated = config.stated_units(names)
         by_channel = {i: stated[name] for i, name in enumerate(names) if name in stated}
-        self._cells = Cells(config.words, config.missing, by_channel)
+        self._cells = Cells(config.words, config.missing, by_channel, config.decimal)
         self._notice = notice
         period_s = 1 / config.rate_hz if config.rate_hz else 0.0
         self._rules = GatherRules(
             names=tuple(f"{name} (field {fields[name]!r})" if name in fields else name for name in names),
             partial=config.partial,
+            notice=notice,
             max_samples=config.max_samples,
             period_s=period_s,
             arrival_period_s=period_s or (1 / rate_hz if rate_hz else 0.0),
@@ -154,12 +155,15 @@ class FieldReader:
         candidates = self._candidates(part.item)
         for channel, path, find in candidates:
             value = find(part.item)
-            if value is ABSENT:
-                absent += 1
-            elif (column := self._column(value)) is not None:
-                columns[channel] = column
-            elif (number := self._cells.number(value, channel, f"field {path!r}")) is not None:
-                found[channel] = number
+            try:
+                if value is ABSENT:
+                    absent += 1
+                elif (column := self._column(value)) is not None:
+                    columns[channel] = column
+                elif (number := self._cells.number(value, channel, f"field {path!r}")) is not None:
+                    found[channel] = number
+            except InputError as error:
+                gather.refuse(error)
         if absent == len(candidates):
             self._check_strange(part.item)
         elif columns:
@@ -187,7 +191,17 @@ class FieldReader:
 
     def _add_columns(self, gather: Gather, part: _Part, columns: dict[int, list[Any]], *, scan: bool) -> None:
         rows = list(map(list, zip(*columns.values(), strict=True)))
-        array = matrix(rows, len(columns), self._config.max_samples, scan=scan)
+        try:
+            array = matrix(rows, len(columns), self._config.max_samples, scan=scan)
+        except InputError as error:
+            if len(columns) == 1:
+                gather.refuse(error)
+            elif not self._config.partial:
+                raise
+            else:  # each for itself
+                for channel, column in columns.items():
+                    self._add_columns(gather, part, {channel: column}, scan=scan)
+            return
         channels = None if len(columns) == len(self._rules.names) else tuple(columns)
         gather.add_block(self._name(part), self._stamps(gather, part, len(array)), array, channels)
 
@@ -260,10 +274,10 @@ def undated(field: str, notice: Notice | None) -> None:
     """Note that a message lacks its time stamp.
 
     Raises:
-        InputError: ``bad_time``; the field was named on purpose, or there is no `notice`.
+        InputError: ``no_time``; the field was named on purpose, or there is no `notice`.
     """
     if notice is None or field != DEFAULT_TIME:
-        raise InputError("bad_time", f"field {field!r} is missing; set time = '' to use the arrival time")
+        raise InputError("no_time", f"field {field!r} is missing; set time = '' to use the arrival time")
     notice(
         "undated",
         f"messages have no field {field!r} with a time, so their samples count as taken on arrival; a message that is "

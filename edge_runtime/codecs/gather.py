@@ -8,6 +8,7 @@ The rules:
 4. Without `partial`, each sample has to bring every channel.
 5. Samples without a stamp follow the message's own stamp, one period after the other, where there is one. Else they
    are dated back from the arrival: the last one was taken as the message arrived.
+6. With `partial`, a value that cannot be read is left out alone, and noted; a message with no other is refused.
 
 A codec makes one `GatherRules` when it is loaded, and for each message a `Gather`: `Gather.add` for each value or row,
 `Gather.add_block` for arrays, and `Gather.readings` at the end.
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edge_runtime.codecs import Notice
 from edge_runtime.codecs.numbers import MAX_SAMPLES, arrival, check_stamp, matrix
 from edge_runtime.errors import InputError
 from edge_runtime.types import Float32, Float64, Reading
@@ -41,6 +43,8 @@ class GatherRules:
     """Seconds between samples that the configuration states; 0: the model's."""
     arrival_period_s: float = 0.0
     """Seconds between samples without a stamp; 0: unknown."""
+    notice: Notice | None = None
+    """Receives values that are left out by rule 6; None: they refuse their message."""
 
 
 class _Slot:
@@ -64,6 +68,7 @@ class Gather:
         self._rules = rules
         self._slots: dict[tuple[str, float | None], _Slot] = {}
         self._blocks: list[tuple[str, float | Float64 | None, Float32, tuple[int, ...] | None]] = []
+        self._refused: list[InputError] = []
         self._samples = 0
         self._begin: float | None = None
 
@@ -113,6 +118,12 @@ class Gather:
             self._check_whole(channels)
         self._blocks.append((key, t, values, channels))
 
+    def refuse(self, error: InputError) -> None:
+        """Leave out a value that cannot be read (rule 6), or else refuse the message."""
+        if not self._rules.partial or self._rules.notice is None:
+            raise error
+        self._refused.append(error)
+
     def readings(self, received: float) -> list[Reading]:
         """Return the readings; none where nothing was added.
 
@@ -120,9 +131,13 @@ class Gather:
             received: wall-clock seconds of arrival.
 
         Raises:
-            InputError: ``wrong_channels``, ``bad_time``, ``not_finite``.
+            InputError: ``wrong_channels``, ``bad_time``, ``not_finite``; that of a value by rule 6.
         """
         rules = self._rules
+        for error in self._refused:
+            if rules.notice is None or not (self._slots or self._blocks):
+                raise error
+            rules.notice("values_refused", f"a value cannot be read, the others of its message are: {error}")
         readings: list[Reading] = []
         for (key, channels), (rows, times) in self._groups().items():
             values = matrix(rows, len(channels), rules.max_samples, scan=False)

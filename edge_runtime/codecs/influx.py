@@ -17,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from edge_runtime.codecs import Notice
 from edge_runtime.codecs.gather import Gather, GatherRules
-from edge_runtime.codecs.numbers import MAX_BYTES, MAX_LINES, UNITS_PER_S, check_key
+from edge_runtime.codecs.json import as_text
+from edge_runtime.codecs.numbers import MAX_BYTES, MAX_LINES, UNITS_PER_S, check_key, single
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -86,6 +88,7 @@ class InfluxCodec:
         config: which lines and fields are meant.
         names: the model's channels, in order.
         rate_hz: the model's own rate, by which lines without a stamp are dated back; 0 where unknown.
+        notice: as of `edge_runtime.codecs.fields.FieldReader`.
 
     Raises:
         ConfigError: the mapping of channels does not fit the model.
@@ -93,7 +96,9 @@ class InfluxCodec:
 
     name = "influx"
 
-    def __init__(self, config: InfluxConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
+    def __init__(
+        self, config: InfluxConfig, names: Sequence[str], rate_hz: float = 0.0, notice: Notice | None = None
+    ) -> None:
         if unknown := sorted(set(config.channels) - set(names)):
             raise ConfigError(f"codec influx maps {', '.join(unknown)}; the model's channels are {', '.join(names)}")
         self._fields = {config.channels.get(name, name): i for i, name in enumerate(names)}
@@ -104,6 +109,7 @@ class InfluxCodec:
         self._rules = GatherRules(
             names=tuple(names),
             partial=config.partial,
+            notice=notice,
             max_samples=config.max_samples,
             arrival_period_s=1 / rate_hz if rate_hz else 0.0,
         )
@@ -113,11 +119,7 @@ class InfluxCodec:
         config = self._config
         if len(payload) > config.max_bytes:
             raise InputError("too_large", f"{len(payload)} bytes; at most {config.max_bytes} are allowed in a message")
-        try:
-            text = payload.decode()
-        except UnicodeDecodeError:
-            raise InputError("malformed", "not line protocol: it is not UTF-8 text") from None
-        lines = parse_lines(text, config.max_samples)
+        lines = parse_lines(as_text(payload), config.max_samples)
         if not lines:
             raise InputError("empty", "no lines in the message")
         gather = Gather(self._rules)
@@ -128,9 +130,12 @@ class InfluxCodec:
 
     def _take(self, gather: Gather, key: str, line: InfluxLine) -> None:
         """Take the fields of a line that are channels."""
-        found = {
-            self._fields[name]: _number(value, name) for name, value in line.fields.items() if name in self._fields
-        }
+        found: dict[int, float] = {}
+        for name in line.fields.keys() & self._fields:
+            try:
+                found[self._fields[name]] = _number(line.fields[name], name)
+            except InputError as error:
+                gather.refuse(error)
         if found:
             t = None if line.stamp is None else line.stamp / self._per_s
             gather.add(key or check_key(line.tags.get(self._config.key)), t, found)
@@ -143,8 +148,8 @@ def _number(value: str, name: str) -> float:
     if match is None:
         if value.lower() in ("nan", "inf", "+inf", "-inf"):
             raise InputError("not_finite", f"field {name[:MAX_SHOWN]!r} is {value}")
-        raise InputError("malformed", f"field {name[:MAX_SHOWN]!r} is {value[:MAX_SHOWN]!r}, not a number")
-    return float(match[1])
+        raise InputError("not_a_number", f"field {name[:MAX_SHOWN]!r} is {value[:MAX_SHOWN]!r}, not a number")
+    return single(match[1], f"field {name[:MAX_SHOWN]!r}")
 
 
 def parse_lines(text: str, most: int) -> list[InfluxLine]:

@@ -6,6 +6,7 @@ What goes wrong is looked at closely only after a cheap check of the whole has f
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Iterable
@@ -37,11 +38,16 @@ MAX_KEY_CHARS = 256
 MAX_BYTES = 256 * 1024
 """Default payload limit: parses, or is refused, in about a millisecond, and holds 10,000 samples of 6 channels."""
 
+MAX_ODD_BYTES = 16 * 1024
+"""Size of a message up to which keys that are no texts are taken."""
+
 MAX_SAMPLES = 65_536
 """Default limit of samples in one message: 4 s of 16 kHz sound, 20 minutes of a watch."""
 
 MAX_LINES = 8192
 """Default limit of lines in a message of text, each of which costs about 10 us; 5 s of an accelerometer at 1.6 kHz."""
+
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 _NUMBERS = frozenset((int, float))
 
@@ -68,6 +74,23 @@ class TypedArray:
         return np.frombuffer(self.data, self.dtype)
 
 
+@dataclass(slots=True, eq=False)
+class Moment:
+    """A time that the format itself marks as one: MessagePack's time stamp, CBOR's tags 0 and 1."""
+
+    seconds: float
+    """Since 1970."""
+
+
+class Unread:
+    """A standard value without a number in it: an extension type, a tag. It refuses a message only where it is read."""
+
+    __slots__ = ()
+
+
+UNREAD = Unread()
+
+
 @lru_cache(maxsize=64)
 def _packer(n: int, code: str) -> Callable[..., bytes]:
     # Native mode: a double too large for a float32 becomes infinite, which the check for finite values then reports.
@@ -78,7 +101,7 @@ def _only_numbers(items: Iterable[Any], what: str) -> None:
     """Refuse true, false and whatever else the packer would take for a number."""
     strange = set(map(type, items)) - _NUMBERS
     if strange:
-        raise InputError("malformed", f"{what} must be numbers, got {json_name(min(strange, key=str))}")
+        raise InputError("not_a_number", f"{what} must be numbers, got {json_name(min(strange, key=str))}")
 
 
 def json_name(kind: type) -> str:
@@ -90,6 +113,8 @@ def json_name(kind: type) -> str:
         list: "a list",
         dict: "an object",
         bytes: "bytes",
+        Moment: "a time",
+        Unread: "an extension type or a tag that is no number",
     }
     return names.get(kind, kind.__name__)
 
@@ -110,6 +135,21 @@ def samples(flat: Float32, channels: int) -> Float32:
         return flat.reshape(-1, channels)
     sample, channel = divmod(int(np.argmin(np.isfinite(flat))), channels)
     raise InputError("not_finite", f"sample {sample}, channel {channel} is NaN, infinite or beyond float32")
+
+
+def single(value: float | str, where: str) -> float:
+    """Return one number that a float32 holds; NaN is left to the caller.
+
+    Raises:
+        InputError: ``not_finite``.
+    """
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if abs(number) > MAX_FLOAT32:
+        raise InputError("not_finite", f"{where} is infinite or beyond float32")
+    return number
 
 
 def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float32:
@@ -258,7 +298,7 @@ def stamps(value: Any, n: int, unit: StampUnit) -> float | Float64:
         value = value.array().tolist()
     if len(value) != n:
         raise InputError("bad_time", f"{len(value)} time stamps for {n} samples")
-    if unit not in UNITS_PER_S or type(value[0]) is str:
+    if unit not in UNITS_PER_S or type(value[0]) in (str, Moment):
         return np.array([stamps(one, 1, unit) for one in value], np.float64)
     try:
         packed = _packer(n, "d")(*value)
@@ -277,6 +317,8 @@ def unit_of_date(stamp: float) -> TimeUnit | None:
 
 def _stamp(value: Any, unit: StampUnit) -> float:
     """Read one stamp that is not simply a number in a known unit."""
+    if type(value) is Moment:
+        return check_stamp(value.seconds)
     if type(value) is str:
         if unit == "iso8601" or (unit == "auto" and _PLAIN.fullmatch(value) is None):
             return iso8601(value)

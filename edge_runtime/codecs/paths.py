@@ -4,7 +4,7 @@
 path                           stands for
 ============================== ======================================================================================
 ``imu.ax``                     field ``ax`` of the object ``imu``; a field that is called ``imu.ax`` comes first
-``imu.accel.0``                first element of a list
+``imu.accel.0``                first element of a list; of an object, field ``0``, be it a text or a number
 ``[name=accel].values.x``      ``values.x`` of an object whose field ``name`` is ``accel``; of others, nothing
 ``sensors[id=3].value``        ``value`` of the one element of a list whose field ``id`` is ``3``
 ``.``                          the message itself
@@ -31,6 +31,7 @@ _MAX_DEPTH: Final = 8
 """Levels of a document that `paths_of` goes down."""
 
 _CONDITION = re.compile(r"\[([^\[\]=]+)=([^\[\]]*)\]")
+_WHOLE = re.compile(r"-?\d{1,9}", re.ASCII)
 _Step = str | tuple[Find, str]
 
 
@@ -69,7 +70,7 @@ def _follow(document: Any, steps: Sequence[_Step]) -> Any:
 
 def is_field(path: str) -> bool:
     """Return whether a path is the name of a field and no more; a number may be a place in a list."""
-    return "." not in path and not path.isdecimal() and is_free(path)
+    return "." not in path and not path.lstrip("-").isdecimal() and is_free(path)
 
 
 def is_free(path: str) -> bool:
@@ -151,7 +152,8 @@ def _names(text: str) -> list[str]:
 
 def _field(document: Any, name: str) -> Any:
     if type(document) is dict:
-        return document.get(name, ABSENT)
+        found = document.get(name, ABSENT)
+        return document.get(int(name), ABSENT) if found is ABSENT and _WHOLE.fullmatch(name) else found
     if type(document) is list and name.isdecimal() and len(name) <= 6 and int(name) < len(document):
         return document[int(name)]
     return ABSENT

@@ -1,6 +1,6 @@
 """Bare samples: the form that costs a microcontroller nothing to write and us nothing to read.
 
-A message is an optional header, then float32 or int16 numbers, interleaved sample by sample::
+A message is an optional header, then numbers as `RawConfig.dtype` says, interleaved sample by sample::
 
     ┌── header_bytes ──┬──────── n_samples * n_channels numbers ────────┐
     │ time │ (skipped) │ ax0 ay0 az0  ax1 ay1 az1  ...                  │
@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edge_runtime.codecs.cells import DTYPES, Dtype
 from edge_runtime.codecs.conversion import factors_of
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, samples
 from edge_runtime.codecs.time_field import TimeField, TimeReader, field_bytes
@@ -27,15 +28,13 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Float32, Float64, Reading
 
-_ITEM_BYTES = {"float32": 4, "int16": 2}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawConfig:
     """Layout of raw messages."""
 
     type: Literal["raw"] = "raw"
-    dtype: Literal["float32", "int16"] = "float32"
+    dtype: Dtype = "float32"
     byte_order: Literal["little", "big"] = "little"
     """Of the numbers and of the time field."""
     time: TimeField = "none"
@@ -86,9 +85,9 @@ class RawCodec:
     def __init__(self, config: RawConfig, names: Sequence[str], rate_hz: float = 0.0) -> None:
         mark = "<" if config.byte_order == "little" else ">"
         self._n_channels = len(names)
-        self._dtype = np.dtype(f"{mark}{'f4' if config.dtype == 'float32' else 'i2'}")
+        self._dtype = np.dtype(mark + DTYPES[config.dtype])
         self._header = config.header_bytes or config.time_bytes
-        self._sample_bytes = _ITEM_BYTES[config.dtype] * len(names)
+        self._sample_bytes = self._dtype.itemsize * len(names)
         self._max_bytes = config.max_bytes
         self._max_samples = config.max_samples
         self._scale = _per_channel(config.scale, len(names), "scale")
@@ -155,9 +154,7 @@ class RawCodec:
         return list(map(tuple.__new__, repeat(Reading), zip(keys, stamps, block, repeat(self._period_s), repeat(None))))
 
     def _physical(self, flat: npt.NDArray[Any]) -> Float32:
-        if flat.dtype.kind == "i":
-            return self._scaled(flat)  # stays far below the largest float32, as the configuration makes sure
-        with np.errstate(over="ignore", invalid="ignore"):  # float32 input may hold anything; `samples` looks at it
+        with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is refused by `samples`
             return self._scaled(flat)
 
     def _scaled(self, flat: npt.NDArray[Any]) -> Float32:
@@ -179,7 +176,7 @@ class RawCodec:
         if body < 0:
             return InputError("malformed", f"{size} bytes are shorter than the header of {self._header}")
         return InputError(
-            "wrong_channels",
+            "wrong_size",
             f"{body} bytes of samples are not a multiple of {self._sample_bytes}, "
             f"which {self._n_channels} channels of {self._dtype.name} take",
         )

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import orjson
 
 from edge_runtime import units
 from edge_runtime.codecs.cbor import load_cbor
 from edge_runtime.codecs.gather import Gather, GatherRules
+from edge_runtime.codecs.json import parse_json
 from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, Arrival, ArrivalTimes, check_key, check_stamp, matrix
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
@@ -118,7 +118,7 @@ class SenmlCodec:
         self._max_samples = config.max_samples
         self._labels = _JSON if config.encoding == "json" else _CBOR
         self._parse: Callable[[bytes], Any] = (
-            _parse_json if config.encoding == "json" else load_cbor(self.name, senml=True)
+            parse_json if config.encoding == "json" else load_cbor(self.name, senml=True)
         )
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
@@ -181,7 +181,7 @@ class SenmlCodec:
                 continue
             kind = type(value)
             if kind is not float and kind is not int:
-                raise InputError("malformed", "a SenML value is not a number")
+                raise InputError("not_a_number", "a SenML value is not a number")
             time = record.get(time_label, 0)
             kind = type(time)
             if kind is not float and kind is not int:
@@ -224,7 +224,7 @@ class SenmlCodec:
         """Return the value of a record without ``v``: none beside a sum, zero on a base value (section 4.5.2)."""
         labels = self._labels
         if labels.v in record or labels.vs in record or labels.vb in record or labels.vd in record:
-            raise InputError("malformed", "a channel's SenML value is a text, a boolean, data or null, not a number")
+            raise InputError("not_a_number", "a channel's SenML value is a text, a boolean, data or null, not a number")
         if labels.s in record:
             return None
         if not has_base_value:
@@ -235,7 +235,7 @@ class SenmlCodec:
         try:
             factor, offset = units.convert(unit if type(unit) is str else repr(unit)[:40], self._units[channel])
         except units.UnitError as error:
-            raise InputError("wrong_channels", f"channel {self._names[channel]}: {error}") from None
+            raise InputError("wrong_unit", f"channel {self._names[channel]}: {error}") from None
         return value * factor + offset
 
     def _readings(self, key: str, by_time: dict[float, list[Any]]) -> list[Reading]:
@@ -264,10 +264,3 @@ def _number(value: Any, reason: str, what: str) -> float:
     if type(value) is float or type(value) is int:
         return value
     raise InputError(reason, f"the SenML {what} is not a number")
-
-
-def _parse_json(payload: bytes) -> Any:
-    try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError as error:
-        raise InputError("empty" if not payload else "malformed", f"not JSON: {error}") from None

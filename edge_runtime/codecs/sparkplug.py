@@ -11,7 +11,8 @@ Rules:
 
 1. A metric with a name binds its alias, data type and unit (property ``engUnit``), whatever message it comes in.
 2. Metrics with the same time make one sample. A metric without a time has its payload's, or else the arrival's.
-3. A metric that is null is missing. One that is historical is a sample like any other, at its own time.
+3. A metric that is null is missing, with `SparkplugConfig.partial` also one that is NaN. One that is historical is a
+   sample like any other, at its own time.
 4. A whole number needs its data type, by which the sign is told; a data message takes it from the birth.
    A unit that the birth gave is converted to the model's; where `SparkplugConfig.units` states one, that holds.
 5. A data message of a key whose birth was not seen is refused as ``no_birth``; the edge node sends births when a host
@@ -22,6 +23,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,8 +31,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from edge_runtime import units
+from edge_runtime.codecs import Notice
 from edge_runtime.codecs.gather import Gather, GatherRules
-from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key
+from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, single
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.system import protobuf
@@ -112,6 +115,7 @@ class SparkplugCodec:
     Args:
         config: which metrics are meant.
         channels: the model's channels, in order.
+        notice: as of `edge_runtime.codecs.fields.FieldReader`.
 
     Raises:
         ConfigError: the mapping of channels does not fit the model.
@@ -119,7 +123,7 @@ class SparkplugCodec:
 
     name = "sparkplug"
 
-    def __init__(self, config: SparkplugConfig, channels: Sequence[Channel]) -> None:
+    def __init__(self, config: SparkplugConfig, channels: Sequence[Channel], notice: Notice | None = None) -> None:
         names = tuple(channel.name for channel in channels)
         if unknown := sorted(set(config.channels) - set(names)):
             raise ConfigError(f"codec sparkplug maps {', '.join(unknown)}; the model's channels are {', '.join(names)}")
@@ -131,7 +135,7 @@ class SparkplugCodec:
         self._units = [None if channel.name in config.units else channel.unit for channel in channels]
         self._max_bytes = config.max_bytes
         self._max_keys = config.max_keys
-        self._rules = GatherRules(names=names, partial=config.partial, max_samples=config.max_samples)
+        self._rules = GatherRules(names=names, partial=config.partial, max_samples=config.max_samples, notice=notice)
         self._births: OrderedDict[str, _Birth] = OrderedDict()
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
@@ -144,13 +148,22 @@ class SparkplugCodec:
             raise InputError("empty", "no metrics in the message")
         gather = Gather(self._rules)
         for metric in metrics:
-            birth = self._birth(key, metric)
-            channel = self._channel(metric, birth)
-            if channel is not None and metric.value is not None and not metric.is_null:  # rule 3
-                time_ms = payload_ms if metric.time_ms is None else metric.time_ms  # rule 2
-                number = self._number(channel, metric.value, metric.datatype, birth)
-                gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
+            self._take(gather, key, metric, payload_ms if metric.time_ms is None else metric.time_ms)  # rule 2
         return gather.readings(received)
+
+    def _take(self, gather: Gather, key: str, metric: Metric, time_ms: int | None) -> None:
+        """Take the number of a metric, if it has one and is a channel's (rule 3)."""
+        birth = self._birth(key, metric)
+        channel = self._channel(metric, birth)
+        if channel is None or metric.value is None or metric.is_null:
+            return
+        try:
+            number = self._number(channel, metric.value, metric.datatype, birth)
+        except InputError as error:
+            gather.refuse(error)
+            return
+        if not (self._rules.partial and math.isnan(number)):
+            gather.add(key, None if time_ms is None else time_ms / 1e3, {channel: number})
 
     def _birth(self, key: str, metric: Metric) -> _Birth | None:
         """Return what births of the key said, this metric included (rule 1); None if there was none."""
@@ -195,7 +208,7 @@ class SparkplugCodec:
         except units.UnitError as error:
             name = self._names[channel]
             raise InputError(
-                "wrong_channels",
+                "wrong_unit",
                 f"channel {name!r} comes in {given[:20]!r}, the model wants {wanted!r}: {error}; "
                 f"if the birth is wrong, write {units.line([(name, wanted)])} under [source.codec]",
             ) from None
@@ -216,10 +229,8 @@ class SparkplugCodec:
         """Return the number in a value, in the model's unit; rule 4."""
         known = birth.datatypes.get(channel) if birth else None
         number = _plain_number(f"the metric of channel {self._names[channel]!r}", value, datatype or known)
-        if birth is None or channel not in birth.scales:
-            return number
-        factor, offset = birth.scales[channel]
-        return number * factor + offset
+        factor, offset = (1.0, 0.0) if birth is None else birth.scales.get(channel, (1.0, 0.0))
+        return single(number * factor + offset, f"the metric of channel {self._names[channel]!r}")
 
 
 def _plain_number(where: str, value: tuple[int, int, int | memoryview], datatype: int | None) -> float:
@@ -236,7 +247,7 @@ def _plain_number(where: str, value: tuple[int, int, int | memoryview], datatype
         raise InputError("no_birth", f"{where} is a whole number without a data type, which only births bring")
     if number == _BOOLEAN and isinstance(content, int):
         return float(content != 0)
-    raise InputError("malformed", f"{where} holds {_OTHER_VALUES.get(number, 'damaged bytes')}, not a number")
+    raise InputError("not_a_number", f"{where} holds {_OTHER_VALUES.get(number, 'damaged bytes')}, not a number")
 
 
 def parse_metrics(payload: bytes) -> tuple[int | None, list[Metric]]:
@@ -267,7 +278,7 @@ def _metric(view: memoryview) -> Metric:
     name, numbers, properties, content = None, dict[int, int](), None, None
     for number, wire, value in protobuf.fields(view):
         if number == _NAME and isinstance(value, memoryview):
-            name = str(value, "utf-8")
+            name = str(value, "utf-8", "surrogateescape")
         elif number in (_ALIAS, _TIME, _DATATYPE, _IS_NULL) and isinstance(value, int):
             numbers[number] = value
         elif number == _PROPERTIES and isinstance(value, memoryview):
@@ -291,6 +302,6 @@ def _unit(properties: memoryview) -> str:
         if _UNIT not in keys or len(keys) != len(values):
             return ""
         texts = [value for number, _, value in protobuf.fields(values[keys.index(_UNIT)]) if number == _STRING]
-        return str(texts[0], "utf-8") if texts and isinstance(texts[0], memoryview) else ""
+        return str(texts[0], "utf-8", "replace") if texts and isinstance(texts[0], memoryview) else ""
     except ValueError as error:
         raise InputError("malformed", f"not a Sparkplug B payload: {error}") from None

@@ -215,12 +215,19 @@ class Intake:
             for change in changes:
                 key.rates.append(change)
                 if change.rate_hz:
-                    what = f"rate_hz={change.rate_hz:.3g} expected_hz={right}: {_RATE}"
+                    what = f"rate_hz={change.rate_hz:.3g} expected_hz={right}: {self._sparse(change.rate_hz)}{_RATE}"
                     self._begin(name, key, "rate", frozenset(("",)), what)
                 else:
                     self._end(name, key, "rate")
             key.due = -math.inf
         rate.changes.clear()
+
+    def _sparse(self, rate_hz: float) -> str:
+        """Say that no window can come of a rate, where none can."""
+        max_gap = math.inf if self._contract is None else self._contract.max_gap
+        if rate_hz * max_gap >= 1:
+            return ""
+        return f"this key has a sample every {1 / rate_hz:.3g} s, the model takes no gap longer than {max_gap:.3g} s; "
 
     def _note_stuck(self, name: str, key: _Key, found: Stuck | None) -> None:
         _mark(key.suspect, "stuck", on=found is not None)

@@ -63,6 +63,13 @@ def time_lines(seen: Observation, stamps: Stamps | None) -> list[Line]:
     return [Line("time", stamps.path), Line("time_unit", stamps.unit, reason), *step]
 
 
+def decimal_lines(seen: Observation) -> list[Line]:
+    """State that numbers in texts have a decimal comma, where they have."""
+    if codec_of(seen) not in DOCUMENTS or not any(one.comma for one in seen.fields.values()):
+        return []
+    return [Line("decimal", ",", "numbers in texts have a decimal comma")]
+
+
 def rate_lines(seen: Observation, stamps: Stamps | None, arrivals_hz: float, contract: InputContract) -> list[Line]:
     """State the rate of samples that share a stamp, where it is another one than the model's.
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from edge_runtime import units
 from edge_runtime.listen.capture import Heard
-from edge_runtime.listen.codec_settings import DOCUMENTS, codec_of, payload_key, rate_lines, settings_of, time_lines
+from edge_runtime.listen.codec_settings import (
+    DOCUMENTS,
+    codec_of,
+    decimal_lines,
+    payload_key,
+    rate_lines,
+    settings_of,
+    time_lines,
+)
 from edge_runtime.listen.csv_columns import csv_lines, with_named_columns
 from edge_runtime.listen.fields import Field, Observation
 from edge_runtime.listen.match import Candidate, Match, candidates_in, gravity_unit, match, match_by_order, triads
@@ -59,7 +67,7 @@ def draft_codec(seen: Observation, heard: Heard, contract: InputContract) -> Dra
     draft.stamps, draft.sender = stamps, sender
     draft.units = guess_units(draft.matches, sender)
     draft.channels = _with_warning(draft)
-    draft.codec += time_lines(seen, stamps) + rate_lines(seen, stamps, heard.rate_hz, contract)
+    draft.codec += decimal_lines(seen) + time_lines(seen, stamps) + rate_lines(seen, stamps, heard.rate_hz, contract)
     draft.payload_key = payload_key(seen)
     if draft.payload_key:
         draft.codec.append(Line("key", draft.payload_key, "guess: it differs from message to message on one topic"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ _MEANWHILE: Final = ("text", "empty")
 _SOME: Final = 0.1
 """Share of messages with values from which these count."""
 
+_COMMA: Final = re.compile(r"\s*([-+]?\d+),(\d+)\s*[^\d\s,.;]{0,8}\s*$")
+"""Number with a decimal comma, and perhaps a unit."""
+
 Kind = Literal["number", "number as text", "numbers", "rows", "text", "flag", "nothing"]
 
 
@@ -36,6 +40,8 @@ class Field:
     kinds: Counter[Kind] = field(default_factory=Counter)
     series: list[float] = field(default_factory=list)
     """Finite numbers, in order; of lists all elements. The first ones."""
+    comma: bool = False
+    """Some of its numbers have a decimal comma."""
     texts: list[str] = field(default_factory=list)
     """Texts that are no numbers, in order. The first ones."""
     longest: int = 0
@@ -79,6 +85,9 @@ class Field:
         elif isinstance(value, str):
             if NUMBER.match(value):
                 self._number("number as text", float(value))
+            elif found := _COMMA.match(value):
+                self.comma = True
+                self._number("number as text", float(f"{found[1]}.{found[2]}"))
             else:
                 self.kinds["text"] += 1
                 if len(self.texts) < _SERIES:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Final
 
+from edge_runtime.codecs.foreign import packed_as
 from edge_runtime.media.pcm import PcmError, compressed, read_header
 from edge_runtime.media.picture import READ, kind_of
 
@@ -25,6 +26,8 @@ def describe_bytes(payload: bytes, sizes: Sequence[int], messages_per_s: float) 
         sizes: bytes of several.
         messages_per_s: NaN where it is not known.
     """
+    if packed := packed_as(payload):
+        return f"compressed data, {packed}; no codec unpacks it: let the sender publish it as it is"
     if coding := compressed(payload):
         return f"sound, {coding}; let the sender write 16-bit PCM or WAV"
     if payload[:4] == b"RIFF" and payload[8:12] == b"WAVE":

@@ -9,7 +9,7 @@ from typing import Final
 
 from edge_runtime import units
 from edge_runtime.listen.capture import Capture
-from edge_runtime.listen.codec_settings import time_lines, unit_line, unit_lines
+from edge_runtime.listen.codec_settings import decimal_lines, time_lines, unit_line, unit_lines
 from edge_runtime.listen.draft import Draft, draft_codec
 from edge_runtime.listen.fields import Observation, observe
 from edge_runtime.listen.match import Match, match, sensor_level
@@ -231,7 +231,7 @@ def _of_topics(
         codec.append(Line("values", ".", "the message is the number"))
     elif topics.path != "values":
         codec.append(Line("values", topics.path, "the field that holds the number"))
-    codec += time_lines(seen[first], stamps)
+    codec += decimal_lines(seen[first]) + time_lines(seen[first], stamps)
     guesses = guess_units(topics.matches, sender_of(seen[first]))
     table = SourceTable(
         source=[Line("type", "mqtt"), Line("broker", broker), *_key_of_topics(topics)],

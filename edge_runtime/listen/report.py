@@ -101,7 +101,8 @@ def _why_not(one: Observation, capture: Capture) -> str:
 def _field(field: Field) -> str:
     name = plain(field.path or "(the message)")[:40]
     lists = f", lists of {_span(field.shortest, field.longest)}"
-    kind = {"number as text": ", as text", "numbers": lists, "rows": f"{lists} rows of {field.width}"}
+    text = ", as text with a decimal comma" if field.comma else ", as text"
+    kind = {"number as text": text, "numbers": lists, "rows": f"{lists} rows of {field.width}"}
     same = ", always the same" if field.constant else ""
     return f"{name:<28} {_number(field.low)} to {_number(field.high)}{kind.get(field.kind, '')}{same}"
 
@@ -165,7 +166,7 @@ def no_window(trial: Trial, capture: Capture, contract: InputContract) -> str:
     heard = capture.seconds
     if not trial.samples:
         todo = "see what was left out"
-    elif math.isnan(heard) and trial.refused["late"] + trial.refused["duplicate"]:
+    elif math.isnan(heard) and any(trial.refused[reason] for reason in ("late", "duplicate", "same_stamp")):
         todo = "these messages have no times; capture them with mosquitto_sub -F %j, or listen to the broker"
     elif math.isnan(heard) or heard < 2 * window_s:
         todo = f"listen for longer: --seconds {math.ceil(3 * window_s)}, or more captured messages"

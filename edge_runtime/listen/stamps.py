@@ -21,6 +21,8 @@ _OTHER_NAMES: Final = frozenset(
     """.split()  # noqa: SIM905 - a text reads better than words in quotes
 )
 _ENDINGS: Final = ("time", "timestamp", "stamp", "_at", "_ts", "date", "_time", ".ts", "_t")
+_CENTURY_S: Final = 946_684_800.0
+"""2000-01-01 UTC."""
 _NEVER: Final = ("uptime", "runtime", "timeout")
 
 
@@ -63,9 +65,20 @@ def is_stamp(one: Field) -> bool:
     if plain.endswith(_NEVER):
         return False
     called = is_time(last) or plain in _OTHER_NAMES or plain.endswith(_ENDINGS)
+    called = called or _counts_on(one)
     if called and one.kind in ("text", "flag", "nothing"):
         return _is_date(one)
     return called and one.kind != "rows"
+
+
+def _counts_on(one: Field) -> bool:
+    """Return whether numbers are moments of this century, each later than the one before."""
+    pairs = list(itertools.pairwise(one.series))
+    return len(pairs) > 2 and all(
+        (unit := unit_of_date(later))
+        and _CENTURY_S < before / UNITS_PER_S[unit] < later / UNITS_PER_S[unit] < 3 * _CENTURY_S
+        for before, later in pairs
+    )
 
 
 def _is_date(one: Field) -> bool:

@@ -177,8 +177,8 @@ class BrokerConfig:
         """
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file) if self.address().tls else None
         return Secrets(
-            SecretFile(self.username_file, "username_file") if self.username_file else None,
-            SecretFile(self.password_file, "password_file") if self.password_file else None,
+            SecretFile(self.username_file, "username_file", any_letter=True) if self.username_file else None,
+            SecretFile(self.password_file, "password_file", any_letter=True) if self.password_file else None,
             tls,
         )
 

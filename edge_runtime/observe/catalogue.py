@@ -15,6 +15,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "readings_total": "Readings decoded from messages.",
     "samples_total": "Samples taken into windows' grids.",
     "undated_total": "Messages without a stamp, stamped when they arrived.",
+    "values_refused_total": "Values of channels that could not be read, while others of their messages could.",
     "source_reopens_total": "Times a source was opened again after an error.",
     "recordings_unused_total": "Recordings that gave no reading.",
     "foreign_messages_total": "Messages and readings of keys that belong to another worker or machine.",

@@ -17,9 +17,12 @@ KEYS: Final = 1000
 _SINCE_START: Final = 1e8
 """Stamps below this, in 1973, count from another start than 1970, and cannot be compared."""
 
+_LOW, _HIGH = 0.0, 1.5
+"""Speeds between which stamps go on as a clock does; a sensor that sends seldom seems slow."""
+
 _HOUR_S: Final = 3600.0
-_ZONES: Final = 14
-"""Largest offset of a time zone, hours."""
+_ZONES: Final = frozenset((*range(1, 15), 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75))
+"""Offsets of time zones, hours."""
 
 
 class Clocks:
@@ -27,7 +30,8 @@ class Clocks:
 
     1. Two looks see which keys are live: those whose newest stamp has risen. The first pair comes at once, the others
        after twice the time each, at the latest after `LONGEST_S`: a clock that differs goes on to differ.
-    2. A live key disagrees when its newest stamp is more than `APART_S` from now.
+    2. A live key disagrees when its newest stamp is more than `APART_S` from now. One whose stamps run at another speed
+       than this machine's clock is replayed, or sends what it has kept, and is not compared.
     3. The line names the key that is furthest off, and the range of the others.
     """
 
@@ -35,6 +39,7 @@ class Clocks:
         self._wait_s = EVERY_S
         self._due = 0.0
         self._newest: dict[str, float] = {}
+        self._looked = 0.0
 
     def look(self, now: float, wall: float, states: Callable[[], Sequence[KeyState]]) -> str:
         """Return the line that is due, or nothing.
@@ -48,11 +53,13 @@ class Clocks:
             return ""
         newest = {state.name: state.newest for state in states()[-KEYS:] if state.newest > _SINCE_START}
         before, self._newest = self._newest, newest
+        passed_s, self._looked = now - self._looked, now
         if not before:
             return ""
         self._due, self._newest = now + self._wait_s, {}  # rule 1
         self._wait_s = min(2 * self._wait_s, LONGEST_S)
-        offsets = {key: at - wall for key, at in newest.items() if at > before.get(key, at)}
+        steps = {key: at - before.get(key, at) for key, at in newest.items()}
+        offsets = {key: newest[key] - wall for key, step in steps.items() if _LOW * passed_s < step < _HIGH * passed_s}
         apart = sorted(
             (key for key, offset in offsets.items() if abs(offset) > APART_S), key=lambda key: abs(offsets[key])
         )
@@ -79,10 +86,10 @@ def in_words(offset_s: float) -> str:
 
 
 def _advice(offset_s: float) -> str:
-    hours = offset_s / _HOUR_S
-    if 1 <= abs(round(hours)) <= _ZONES and abs(offset_s - round(hours) * _HOUR_S) < APART_S:
+    quarters = round(abs(offset_s) / _HOUR_S * 4)
+    if quarters / 4 in _ZONES and abs(abs(offset_s) - quarters * _HOUR_S / 4) < APART_S:
         return (
-            "Whole hours are a time zone as a rule: let the sensor send UTC, or the offset with its stamps "
+            "That is the offset of a time zone: let the sensor send UTC, or the offset with its stamps "
             "(2026-11-23T10:00:00+03:00)"
         )
     return (

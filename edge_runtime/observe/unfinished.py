@@ -40,7 +40,7 @@ class Figures(NamedTuple):
     windows: int
     gaps: int
     mistimed: int
-    """Samples dropped as late, duplicate or out of all time."""
+    """Samples dropped as late, with a stamp twice, or out of all time."""
 
 
 class UnfinishedWindows:
@@ -102,7 +102,7 @@ class UnfinishedWindows:
 
     def _figures(self, now: float) -> Figures:
         counts, dropped = self._metrics.counts, self._metrics.dropped
-        mistimed = dropped["late"] + dropped["duplicate"] + dropped["bad_time"]
+        mistimed = sum(dropped[reason] for reason in ("late", "duplicate", "same_stamp", "bad_time"))
         return Figures(now, counts["samples_total"], counts["windows_total"], counts["gaps_total"], mistimed)
 
 

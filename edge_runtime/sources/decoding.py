@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs import Codec
+from edge_runtime.codecs.foreign import explained
 from edge_runtime.errors import InputError
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
@@ -153,7 +154,7 @@ class Decoder:
             try:
                 readings += decode(key, payload, received_wall)
             except InputError as error:
-                self.refuse(error, key, payload)
+                self.refuse(explained(error, payload, self.codec.name), key, payload)
             except Exception as error:
                 logger.debug("source: decoding a message failed", exc_info=True)
                 what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; please report it"

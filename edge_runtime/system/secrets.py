@@ -64,13 +64,15 @@ class SecretFile(Secret):
     Args:
         path: where it is.
         what: how error messages call it, for example ``token_file``.
+        any_letter: take letters beyond ASCII, in UTF-8; HTTP headers hold none.
 
     Raises:
-        ConfigError: the file cannot be read, is empty, or holds more than one line of printable ASCII.
+        ConfigError: the file cannot be read, is empty, or holds more than one line of printable text.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path, what: str, *, any_letter: bool = False) -> None:
         self._path = path
+        self._encoding = "UTF-8" if any_letter else "ASCII"
         self._what = what
         self._lock = threading.Lock()
         self._stamp: Stamp | None = None
@@ -102,9 +104,10 @@ class SecretFile(Secret):
                 data = file.read(_MAX_SECRET_BYTES + 1)
         except OSError as error:
             raise ConfigError(f"{self._what}: cannot read {self._path}: {error.strerror or error}") from None
-        text = data.decode("latin-1").strip()
-        if not text or len(data) > _MAX_SECRET_BYTES or not (text.isascii() and text.isprintable()):
-            raise ConfigError(f"{self._what}: {self._path} must hold one line of printable ASCII")
+        text = data.decode("utf-8-sig", "surrogateescape").strip()
+        odd = not text.isprintable() or (self._encoding == "ASCII" and not text.isascii())
+        if not text or len(data) > _MAX_SECRET_BYTES or odd:
+            raise ConfigError(f"{self._what}: {self._path} must hold one line of printable {self._encoding}")
         if text != self._value:
             self._before = self._value
         self._stamp, self._value = stamp, text

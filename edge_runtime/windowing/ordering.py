@@ -16,6 +16,9 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
 
+_EVEN = 4.0
+"""Ratio of two silences in a row below which a sensor sends seldom, and its clock has not jumped."""
+
 Block = tuple[Float64, Float32]
 """Stamps in order, (n,), and the values of those samples, (n, channels)."""
 
@@ -74,7 +77,10 @@ class Ordering:
             times, values = times[order], values[order]
             distinct = np.concatenate(([True], np.diff(times) > 0))
             if not distinct.all():
-                self._dropped["duplicate"] += int(len(times) - distinct.sum())
+                same = (values[1:] == values[:-1]).all(axis=1) & ~distinct[1:]
+                for reason, count in (("duplicate", same.sum()), ("same_stamp", (~distinct).sum() - same.sum())):
+                    if count:
+                        self._dropped[reason] += int(count)
                 times, values = times[distinct], values[distinct]
         return times, values
 
@@ -95,6 +101,10 @@ class Ordering:
             stream.suspect = None
             return suspect
         if suspect is not None:
+            apart = float(suspect[0][0]) - stream.newest, float(times[0]) - float(suspect[0][-1])
+            if 0 < max(apart) < _EVEN * min(apart):  # a sensor that sends seldom
+                stream.suspect = None
+                return suspect
             self._dropped["bad_time"] += len(suspect[0])
         stream.suspect = (times, values)
         return None
@@ -146,7 +156,10 @@ class Ordering:
         if known:
             self._dropped["duplicate"] += known
         if len(times) > known:
-            self._dropped["late"] += len(times) - known
+            same = min(int((times == stream.newest).sum()), len(times) - known)
+            for reason, count in (("same_stamp", same), ("late", len(times) - known - same)):
+                if count:
+                    self._dropped[reason] += count
 
 
 def stamps(reading: Reading, period: float) -> Float64:

@@ -44,13 +44,19 @@ from tests.edge_runtime.codecs.sparkplug_messages import metric, number, payload
 
 REASONS = {
     "malformed",
+    "not_a_number",
+    "decimal_comma",
     "wrong_channels",
+    "wrong_size",
+    "wrong_unit",
     "not_finite",
     "bad_time",
+    "no_time",
     "no_key",
     "too_large",
     "empty",
     "duplicate",
+    "same_stamp",
     "no_birth",
 }
 NAMES = ("ax", "ay", "az")

@@ -56,7 +56,15 @@ def test_what_is_clearly_a_number_is_one(value: Any, expected: float) -> None:
     ],
 )
 def test_what_may_be_read_in_two_ways_is_refused(value: Any) -> None:
-    assert refusal(value).reason == "malformed"
+    assert refusal(value).reason == ("decimal_comma" if value in ("21,4", "1,234.5") else "not_a_number")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("21,5", 21.5), (" -0,25 °C ", -0.25), ("1e3", 1000.0), ("1,5e3", 1500.0)]
+)
+def test_a_decimal_comma_is_read_where_the_configuration_says_so(text: str, expected: float) -> None:
+    assert number(text, decimal=",", stated={0: "Cel"}) == expected
+    assert refusal("1,234,5", decimal=",").reason == "not_a_number"
 
 
 @pytest.mark.parametrize("mark", [*sorted(MISSING), "Unavailable", "NaN", " - ", None])
@@ -73,7 +81,7 @@ def test_further_marks_may_be_named_also_numbers() -> None:
 def test_words_stand_for_numbers() -> None:
     words = {"ON": 1.0, "off": 0.0, "true": 1.0}
     assert [number(value, words=words) for value in ("on", "OFF", True)] == [1.0, 0.0, 1.0]
-    assert refusal(False, words=words).reason == "malformed"
+    assert refusal(False, words=words).reason == "not_a_number"
 
 
 def test_a_unit_may_follow_where_it_is_the_stated_one() -> None:
@@ -98,8 +106,8 @@ def test_any_text_is_a_number_missing_or_refused(text: str) -> None:
     except InputError as error:
         found, reason = None, error.reason
     else:
-        reason = "malformed"
-    assert reason == "malformed"
+        reason = "not_a_number"
+    assert reason in ("not_a_number", "decimal_comma")
     assert found is None or isinstance(found, float)
 
 

@@ -105,7 +105,7 @@ def test_a_faster_sensor_than_stated_is_refused_with_the_line_to_write(too_many:
         InputError, match=r"5 samples in one step of 1 s are more than 4 a second: set rate_hz"
     ) as error:
         spread([too_many])
-    assert error.value.reason == "duplicate"
+    assert error.value.reason == "same_stamp"
     assert stamps(spread([reading(NOW + 1)])) == [NOW + 1]
 
 

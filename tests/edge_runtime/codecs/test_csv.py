@@ -82,7 +82,7 @@ def test_a_missing_default_time_is_told_once_for_all_headers() -> None:
     codec = load_codec(CsvConfig(), CHANNELS, notice=lambda name, _: told.append(name))
     assert seen(codec.decode("k", b"x,y\n1,2", NOW)) == [(NOW, [[1, 2]], None)]
     assert told == ["undated"]
-    assert refusal("x,y\n1,2").reason == "bad_time"  # where nobody would be told
+    assert refusal("x,y\n1,2").reason == "no_time"  # where nothing would be told
 
 
 def test_a_unit_in_the_header_is_converted_and_a_stated_one_is_stronger() -> None:
@@ -135,10 +135,10 @@ def test_a_column_is_the_key_where_the_topic_gives_none() -> None:
         ("t,x,x\n1,2,3", "malformed"),
         ('t,x,y\n1,"2"a,3', "malformed"),
         ('t,x,y\n1,"2,3', "malformed"),
-        ("t,x,y\n1,0x1,3", "malformed"),
-        ("t,x,y\n1,1_0,3", "malformed"),
-        ("t,x,y\n1,\u0661,3", "malformed"),
-        ("t,x,y\n1,inf,3", "malformed"),
+        ("t,x,y\n1,0x1,3", "not_a_number"),
+        ("t,x,y\n1,1_0,3", "not_a_number"),
+        ("t,x,y\n1,\u0661,3", "not_a_number"),
+        ("t,x,y\n1,inf,3", "not_a_number"),
         ("t,x,y\n1,1e39,3", "not_finite"),
         ("t,x,y\n,2,3", "bad_time"),
         ("t,x,y\nnoon,2,3", "bad_time"),

@@ -266,7 +266,7 @@ def test_numbers_as_texts_are_read_without_a_setting() -> None:
     assert decode({"t": 5, "temperature": "27.25", "humidity": 44}, *CLIMATE, channels=mapping) == [
         ("k", 5, {0: 27.25, 1: 44})
     ]
-    assert refusal({"t": 5, "temperature": "27,25", "humidity": 44}, *CLIMATE, channels=mapping)[0] == "malformed"
+    assert refusal({"t": 5, "temperature": "27,25", "humidity": 44}, *CLIMATE, channels=mapping)[0] == "decimal_comma"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,8 @@ def test_a_bare_mark_for_a_missing_value_is_no_sample(payload: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [b"ON", b"27,25", b"{", b"27.25 C", b"\xff\xfe", b"one" * 40, b"<html>"])
 def test_a_bare_text_that_is_no_number_is_refused(payload: bytes) -> None:
-    assert refusal(payload, "temperature:Cel", time="")[0] == "malformed"
+    reason = {b"{": "malformed", b"one" * 40: "malformed", b"27,25": "decimal_comma"}.get(payload, "not_a_number")
+    assert refusal(payload, "temperature:Cel", time="")[0] == reason
 
 
 def test_a_bare_word_or_unit_is_read_where_the_configuration_says_so() -> None:
@@ -362,7 +363,7 @@ def test_a_stamp_that_was_named_must_be_there() -> None:
     with pytest.raises(InputError, match="field 'ts' is missing"):
         codec("a", time="ts", notices=notices).decode("k", b'{"values": [1]}', NOW)
     assert not notices
-    assert refusal({"values": [1]}, "a")[0] == "bad_time"  # nobody to tell
+    assert refusal({"values": [1]}, "a")[0] == "no_time"  # nothing to tell
 
 
 # -- units ------------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_without_stamps_the_last_sample_was_taken_on_arrival() -> None:
 
 def test_a_missing_stamp_is_not_made_up() -> None:
     reason, text = refusal({"key": "k", "values": [[1, 2]]})
-    assert reason == "bad_time"
+    assert reason == "no_time"
     assert "time = ''" in text
 
 
@@ -95,13 +95,13 @@ def test_stamps_in_any_unit_are_seconds_in_the_end(unit: str, stamp: Any) -> Non
 def test_only_numbers_are_values(bad: Any, nested: bool) -> None:
     row = [1.5, bad]
     reason, text = refusal({"key": "k", "t": 5, "values": [row] if nested else row})
-    assert reason == "malformed"
+    assert reason == "not_a_number"
     assert "numbers" in text or "values" in text
 
 
-@pytest.mark.parametrize("bad", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 400, b"nan"])
-def test_numbers_that_json_does_not_have_are_refused(bad: bytes) -> None:
-    assert refusal(b'{"key":"k","t":5,"values":[[1,' + bad + b"]]}")[0] == "malformed"
+@pytest.mark.parametrize("bad", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 400, b"nan", b"-nan(ind)", b"ovf"])
+def test_numbers_that_json_does_not_have_are_not_finite(bad: bytes) -> None:
+    assert refusal(b'{"key":"k","t":5,"values":[[1,' + bad + b"]]}")[0] == "not_finite"
 
 
 @pytest.mark.parametrize("huge", [b"1e39", b"-3.5e38", b"1" * 300])
@@ -130,12 +130,12 @@ def test_ragged_or_wrong_widths_are_refused(values: Any) -> None:
     [None, "abcd", 5, True, {"0": 1}, [[1, 2], 3], [1, [2]], [[1, 2], "ab"], [[1, 2], {"a": 1, "b": 2}]],
 )
 def test_what_is_no_list_of_samples_is_refused(values: Any) -> None:
-    assert refusal({"key": "k", "t": 5, "values": values})[0] == "malformed"
+    assert refusal({"key": "k", "t": 5, "values": values})[0] in ("malformed", "not_a_number")
 
 
 @pytest.mark.parametrize("t", [True, "now", None, {}, [], [5], [5, None], [5, "6"], [1e300, 5], "2023-11-14T22:13:20Z"])
 def test_what_is_no_stamp_is_refused(t: Any) -> None:
-    assert refusal({"key": "k", "t": t, "values": [[1, 2], [3, 4]]})[0] == "bad_time"
+    assert refusal({"key": "k", "t": t, "values": [[1, 2], [3, 4]]})[0] == ("no_time" if t is None else "bad_time")
 
 
 @pytest.mark.parametrize("document", [b"[]", b"7", b'"x"', b"null", b"[[1,2]]", b"\xff\xfe", b"{", b"{} {}"])
@@ -210,9 +210,9 @@ def test_stamp_and_key_may_stand_around_the_samples() -> None:
         ({"t": 5, "ax": [1], "ay": [1, 2]}, "wrong_channels"),
         ({"t": 5, "ax": [1], "ay": 2}, "wrong_channels"),
         ({"t": 5, "ax": [], "ay": []}, "empty"),
-        ({"t": 5, "ax": True, "ay": 2}, "malformed"),
-        ({"t": 5, "ax": "one", "ay": 2}, "malformed"),
-        ({"ax": 1, "ay": 2}, "bad_time"),
+        ({"t": 5, "ax": True, "ay": 2}, "not_a_number"),
+        ({"t": 5, "ax": "one", "ay": 2}, "not_a_number"),
+        ({"ax": 1, "ay": 2}, "no_time"),
         ([1], "malformed"),
     ],
 )

@@ -113,8 +113,8 @@ def test_endings_can_be_mapped_and_the_longest_fits_first() -> None:
 
 
 def test_units_are_checked_where_both_sides_name_one() -> None:
-    assert refusal([{"n": "d:a", "u": "Cel", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
-    assert refusal([{"bn": "d:", "bu": "Cel", "n": "a", "v": 1}], ("a", "m/s2"))[0] == "wrong_channels"
+    assert refusal([{"n": "d:a", "u": "Cel", "v": 1}], ("a", "m/s2"))[0] == "wrong_unit"
+    assert refusal([{"bn": "d:", "bu": "Cel", "n": "a", "v": 1}], ("a", "m/s2"))[0] == "wrong_unit"
     assert "'furlong' is not known" in refusal([{"n": "d:a", "u": "furlong", "v": 1}], ("a", "m/s2"))[1]
     assert decode([{"n": "d:a", "u": "Cel", "v": 1}], ("a", "m/s2"), check_units=False)[0].values.tolist() == [[1]]
     assert decode([{"n": "d:a", "v": 1}], ("a", "m/s2"))
@@ -136,7 +136,7 @@ def test_a_unit_that_is_none_is_refused_in_few_words(unit: Any) -> None:
         assert decode(pack, ("a", "g"))
         return
     reason, text = refusal(pack, ("a", "g"))
-    assert reason == "wrong_channels"
+    assert reason == "wrong_unit"
     assert len(text) < 200
 
 
@@ -165,11 +165,11 @@ def test_what_must_be_understood_and_is_not_refuses_the_pack() -> None:
     [
         ({"n": "d:a", "v": 1}, "malformed"),
         ([5], "malformed"),
-        ([{"n": "d:a", "vs": "high"}], "malformed"),
-        ([{"n": "d:a", "vb": True}], "malformed"),
-        ([{"n": "d:a", "v": True}], "malformed"),
-        ([{"n": "d:a", "v": None}], "malformed"),
-        ([{"n": "d:a", "v": "1"}], "malformed"),
+        ([{"n": "d:a", "vs": "high"}], "not_a_number"),
+        ([{"n": "d:a", "vb": True}], "not_a_number"),
+        ([{"n": "d:a", "v": True}], "not_a_number"),
+        ([{"n": "d:a", "v": None}], "not_a_number"),
+        ([{"n": "d:a", "v": "1"}], "not_a_number"),
         ([{"n": "d:a"}], "malformed"),
         ([{"n": ["d:a"], "v": 1}], "malformed"),
         ([{"bn": 5, "n": "a", "v": 1}], "malformed"),
@@ -209,13 +209,13 @@ def test_cbor_has_integer_labels_and_decimal_fractions() -> None:
     np.testing.assert_allclose(reading.values, np.array([[27.31], [5]]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("pair", [[10**9, 1], [1], [1, 2, 3], ["1", 2], [1, 2.5], 7])
+@pytest.mark.parametrize("pair", [[10**9, 1], [1], [1, 2, 3], ["1", 2], 7])
 def test_decimal_fractions_stay_modest(pair: Any) -> None:
     payload = cbor2.dumps([{0: "d:a", 2: cbor2.CBORTag(4, pair)}])
     codec = SenmlCodec(SenmlConfig(encoding="cbor"), [Channel(name="a", unit="1")])
     with pytest.raises(InputError) as caught:
         codec.decode("", payload, NOW)
-    assert caught.value.reason == "malformed"
+    assert caught.value.reason == "not_a_number"
 
 
 def test_a_mapping_fits_the_model() -> None:

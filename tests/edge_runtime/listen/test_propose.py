@@ -186,7 +186,7 @@ def test_the_windows_of_the_trial_are_those_of_the_table_in_use() -> None:
     (proposal, *_) = propose(heard, observations_of(heard), MOTION)
     data = proposal.table.data()
     data["codec"]["time"] = "no-such-field"
-    assert try_table([data], heard, MOTION).refused == {"bad_time": 120}
+    assert try_table([data], heard, MOTION).refused == {"no_time": 120}
     data["codec"]["tiem"] = "ts"
     assert "did you mean 'time'" in try_table([data], heard, MOTION).problem
 

@@ -439,7 +439,7 @@ def test_a_wrong_password_is_said_once_and_tried_again(
     bench: Bench, caplog: pytest.LogCaptureFixture, tmp_path: Any, protocol: str, receive: str
 ) -> None:
     caplog.set_level(logging.INFO, "edge_runtime.mqtt")
-    (tmp_path / "users").write_text("device:" + _mosquitto_hash("open sesame") + "\n")
+    (tmp_path / "users").write_text("device:" + _mosquitto_hash("Öffne dich, Сезам") + "\n")
     (tmp_path / "password").write_text("canary-secret\n")
     with Mosquitto("allow_anonymous false", f"password_file {tmp_path}/users") as mosquitto:
         broker_client = bench.broker_client(
@@ -453,7 +453,7 @@ def test_a_wrong_password_is_said_once_and_tried_again(
         assert len(caplog.records) == 1
         assert "refuses us: " in caplog.text
         assert "not authorized" in caplog.text or "bad user name" in caplog.text
-        (tmp_path / "password").write_text("open sesame\n")
+        (tmp_path / "password").write_text("Öffne dich, Сезам\n")
         bench.until(lambda: broker_client.connected)
     assert "canary-secret" not in caplog.text
     assert "canary-secret" not in repr(broker_client.config) + repr(broker_client._secrets)

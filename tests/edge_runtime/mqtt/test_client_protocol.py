@@ -414,6 +414,7 @@ def test_a_refused_subscription_is_said(bench: Bench, broker: ScriptedBroker, ca
     _, body = broker.wait(1)[0]
     broker.send(b"\x90\x05" + body[:2] + b"\x00\x87\x00")
     bench.until(lambda: not broker_client._subscribing)
+    assert bench.metrics.dropped["subscription_refused"] == 1
     assert "subscription to 'secret' refused: not authorized" in caplog.text
     assert "subscription to 'open' granted with QoS 0, not 1" in caplog.text
     assert broker_client.connected

@@ -16,6 +16,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 COMPUTED = {
     "undated_total": "sources/decoding.py",
+    "values_refused_total": "sources/decoding.py",
     "suspect_keys": "intake/intake.py",
     "process_resident_bytes": "observe/report.py",
     "process_open_files": "observe/report.py",

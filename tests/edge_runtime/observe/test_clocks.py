@@ -41,12 +41,25 @@ def test_clocks_that_agree_are_not_mentioned() -> None:
     assert Sensors(a=0.0, b=-APART_S + 1, c=5.0).run(10 * LONGEST_S) == []
 
 
-def test_whole_hours_are_a_time_zone() -> None:
-    (line,) = Sensors(w1=3 * HOUR + 1, w2=-2.0).run(30)
-    assert line.startswith(
-        "clock: stamps of key w1 are 3 h 0 min ahead of this machine's clock (other keys: 2 s behind to 2 s behind it)."
-        " Whole hours are a time zone"
-    )
+@pytest.mark.parametrize(
+    ("hours", "words"), [(3, "3 h 0 min ahead"), (5.5, "5 h 30 min ahead"), (-9.5, "9 h 30 min behind")]
+)
+def test_the_offset_of_a_time_zone_is_said_to_be_one(hours: float, words: str) -> None:
+    (line,) = Sensors(w1=hours * HOUR, w2=-2.0).run(30)
+    others = "(other keys: 2 s behind to 2 s behind it)"
+    assert line.startswith(f"clock: stamps of key w1 are {words} {'of ' * (hours > 0)}this machine's clock {others}.")
+    assert "That is the offset of a time zone: let the sensor send UTC" in line
+
+
+@pytest.mark.parametrize("speed", [2.0, 5.0, 60.0])
+def test_stamps_that_run_at_another_speed_are_replayed_and_not_compared(speed: float) -> None:
+    """As in the demo, whose recordings are played five times as fast."""
+    sensors = Sensors(w1=0.0)
+    lines = []
+    for _ in range(40):
+        sensors.offsets["w1"] += 10 * (speed - 1)
+        lines += sensors.run(10)
+    assert lines == []
 
 
 @pytest.mark.parametrize("offset", [-500.0, 1.5 * HOUR, 40 * 24 * HOUR, -30 * HOUR])

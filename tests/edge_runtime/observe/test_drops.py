@@ -29,12 +29,14 @@ WORKED_OUT = {
     "system/barrier.py": {
         "status_internal_error",
         "control_internal_error",
+        "observe_internal_error",
         "sparkplug_internal_error",
         "home_assistant_internal_error",
     },  # and that of updates, which is in FAMILIES
     "cloud/escalator.py": {"outbox_error", "outbox_busy", "outbox_full", "outbox_too_large", "outbox_invalid"},
     "pipeline.py": {"outbox_error", "outbox_busy"},  # the same, asked before it is paid for
     "sinks/stdout.py": {"stdout_closed", "stdout_full"},
+    "windowing/ordering.py": {"late", "duplicate", "same_stamp"},
     "windowing/frames.py": {"late", "duplicate", "frame_rate"},
 }
 """By file: reasons that stand in a variable."""
@@ -140,6 +142,7 @@ def test_names_that_are_worked_out_are_few_and_known() -> None:
         "sinks/webhook.py": 1,
         "sources/decoding.py": 1,
         "system/barrier.py": 1,
+        "windowing/ordering.py": 2,
         "windowing/frames.py": 1,
     }
 
@@ -208,7 +211,7 @@ def test_a_reason_that_was_quiet_is_said_at_once_again(metrics: Metrics, caplog:
     assert len(caplog.records) == 6
 
 
-@pytest.mark.parametrize("name", ["late", "duplicate"])
+@pytest.mark.parametrize("name", ["late", "same_stamp"])
 def test_rare_samples_are_said_every_ten_minutes_and_many_at_once(
     name: str, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -230,10 +233,10 @@ def test_rare_samples_are_said_every_ten_minutes_and_many_at_once(
     assert f"dropped 400 of {122 * 500} samples: reason={name}" in line
 
 
-@pytest.mark.parametrize("name", ["late", "duplicate"])
+@pytest.mark.parametrize("name", ["late", "same_stamp"])
 def test_the_advice_for_stamps_is_one_short_sentence(name: str) -> None:
     advice = reason_of(name).advice
-    assert len(advice) < 220
+    assert len(advice) < 250
     assert "under [source.codec]" in advice
     assert "docs/guide.md" in advice
 
@@ -289,10 +292,10 @@ def test_nothing_dropped_is_nothing_said(metrics: Metrics, caplog: pytest.LogCap
 # -- what makes a run a failure ----------------------------------------------------------------------------------------
 
 
-def lost(*, samples: int = 0, unused: int = 0, **dropped: int) -> str:
+def lost(*, samples: int = 0, windows: int = 0, unused: int = 0, **dropped: int) -> str:
     metrics = Metrics()
     metrics.dropped.update(dropped)
-    metrics.counts.update(samples_total=samples, recordings_unused_total=unused)
+    metrics.counts.update(samples_total=samples, windows_total=windows, recordings_unused_total=unused)
     return DropReporter(metrics).lost()
 
 
@@ -300,6 +303,8 @@ def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
     assert lost() == ""
     assert lost(samples=1000, late=500, malformed=10_000) == ""
     assert lost(samples=1000, budget_share=900, rate_reduced=900, outbox_full=3) == "", "the operator's own policies"
+    assert lost(samples=60, duplicate=50, windows=3) == "", "a sender that repeats its history loses nothing"
+    assert lost(samples=60, duplicate=50) == "50 of 60 samples were late or had a stamp twice"
     assert lost(retained=1) == "", "what the broker kept is ignored by rule"
     assert lost(samples=10, stdout_closed=900) == "", "whoever read them has left, as with any command"
 
@@ -312,7 +317,7 @@ def test_a_run_that_lost_nothing_of_weight_is_fine() -> None:
         ("all 60 messages or rows were refused", {"malformed": 59, "not_finite": 1}),
         ("all 2 messages or rows were refused", {"retained": 5, "malformed": 2}),
         ("1 recordings gave no reading", {"samples": 10, "unused": 1}),
-        ("57 of 60 samples were late or came twice", {"samples": 60, "duplicate": 50, "late": 7}),
+        ("57 of 60 samples were late or had a stamp twice", {"samples": 60, "same_stamp": 50, "late": 7}),
     ],
 )
 def test_a_run_that_lost_what_it_was_for_is_not(text: str, figures: dict[str, int]) -> None:

@@ -182,7 +182,7 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     assert "line 2: values must be numbers, got null" in error_of(path)
     refused: list[InputError] = []
     assert len(read(path, on_refused=refused.append)) == 2
-    assert [error.reason for error in refused] == ["malformed"]
+    assert [error.reason for error in refused] == ["not_a_number"]
 
 
 def test_a_giant_line_is_skipped_without_being_kept(tmp_path: Path) -> None:

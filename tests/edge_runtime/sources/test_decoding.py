@@ -38,7 +38,7 @@ def test_a_bad_message_takes_no_other_with_it() -> None:
     bad = [("a", b"{"), ("", GOOD), ("a", b'{"t": 5, "values": [null]}'), ("a", b'{"t": 5, "values": [1e39]}')]
     readings = decode([*bad, ("a", GOOD)], 0.0)
     assert len(readings) == 1
-    assert metrics.dropped == {"malformed": 2, "no_key": 1, "not_finite": 1}
+    assert metrics.dropped == {"malformed": 1, "not_a_number": 1, "no_key": 1, "not_finite": 1}
     assert metrics.counts["messages_total"] == 5
 
 

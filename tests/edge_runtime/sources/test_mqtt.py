@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_counted_and_acknowledged(bench: Bench, url: str)
     assert [reading.key for reading in pipeline.readings] == ["3"]
     pipeline.safe()
     bench.until(lambda: broker_client._inbound_queue.inbound_acks.unacked == 0)
-    assert bench.metrics.dropped == {"malformed": 2, "unexpected_topic": 1}
+    assert bench.metrics.dropped == {"not_a_number": 1, "not_finite": 1, "unexpected_topic": 1}
     assert bench.metrics.counts["messages_total"] == 3
 
 

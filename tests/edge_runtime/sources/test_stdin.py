@@ -191,7 +191,7 @@ def test_bad_lines_are_counted_and_the_rest_goes_on(readers: list[Reader]) -> No
     reader = start(readers)
     reader.write(b"{\n" + line(1) + b'{"key":"k","t":1,"values":["x"]}\n')
     assert reader.values() == [1]
-    assert reader.metrics.dropped == {"malformed": 2}
+    assert reader.metrics.dropped == {"malformed": 1, "not_a_number": 1}
 
 
 def test_a_pipeline_that_lags_lets_the_writer_wait(readers: list[Reader]) -> None:

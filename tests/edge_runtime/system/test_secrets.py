@@ -70,6 +70,16 @@ def test_what_cannot_be_a_header_value_is_refused(tmp_path: Path, content: bytes
         SecretFile(path, "token_file")
 
 
+def test_a_broker_s_password_may_hold_any_letter_in_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes("\ufeffpâß-ключ\n".encode())
+    secret = SecretFile(path, "password_file", any_letter=True)
+    assert secret.value() == "pâß-ключ"
+    path.write_bytes(b"p\xe4ss")
+    with pytest.raises(ConfigError, match="one line of printable UTF-8"):
+        SecretFile(path, "password_file", any_letter=True)
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(ConfigError, match=r"token_file: cannot read .*missing"):

@@ -118,7 +118,7 @@ def test_phone_and_watch_as_streams_of_their_own_give_the_windows_of_trainings_o
     metrics = Metrics()
     shuffled = messages(tables, random.Random(1), 1.9, most=30)
     same(played(JoinedWindower(spec, WindowConfig(lateness_s=2.5), metrics), shuffled), expected)
-    assert metrics.dropped.keys() <= {"incomplete", "duplicate"}
+    assert metrics.dropped.keys() <= {"incomplete", "duplicate", "same_stamp"}
     single = [
         one._replace(values=one.values[:, [place]].copy(), channels=(column,))
         for one in messages(tables, random.Random(2), 0.0, most=30)

@@ -99,7 +99,7 @@ def _label(store: CaseStore, options: argparse.Namespace) -> int:
         if answer is None:
             break
         try:
-            store.label(case.id, answer)
+            store.label(case.id, answer, "command")
         except InputError as error:  # the application goes on meanwhile, and cases make room
             print(f"not noted: {_clean(str(error))}")
             continue

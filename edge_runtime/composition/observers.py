@@ -112,9 +112,7 @@ class Observers:
         if config is None or config.keep == "nothing":
             return None
         from edge_runtime.cases.keeper import CaseKeeper  # noqa: PLC0415 - SQLite, only where cases are kept
-        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
 
-        path_checks.check(config.path, "cases.path")
         keeper = CaseKeeper(
             config,
             audit_share=0.0 if app.cloud is None else app.config.gate.audit_share,

@@ -38,7 +38,7 @@ class Review:
     def _store(self) -> CaseStore:
         store = self._found()
         if store is None:
-            raise Refused(404, "this application keeps no cases; add [cases] with a path")
+            raise Refused(404, "this application keeps no cases now; add [cases] with a path, or see its log")
         return store
 
     def listed(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Review:
         label = asked.get("label")
         if not isinstance(label, str):
             raise InputError("label", "label must be a text")
-        self._store.label(case.id, label)
+        self._store.label(case.id, label, "page")
         return {"counts": self._store.counts()}
 
     def erase(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,9 @@ class Proved:
     labels: Labels
     """Those that proved it."""
     windows: tuple[int, ...]
-    """Windows that had these labels, as drawn (`edge_runtime.cases.store.drawn`): the cases may go, and others come."""
+    """Windows that had these labels, as drawn (`edge_runtime.cases.draw`): the cases may go, and others come."""
+    attempt: int = -1
+    """Number of the try that proved it; -1: of a version that did not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,8 @@ class State:
     """Outcomes of the last updates, the oldest first."""
     since_s: float = 0.0
     """When the candidate's phase began, seconds since 1970; 0 until it is written, as in `Outcome`."""
+    attempt: int = 0
+    """Number of candidates that were tried: labels of one try do not count in another."""
     proved: Proved | None = None
     """Of the last candidate that labels proved to be better."""
 
@@ -150,7 +154,7 @@ def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | Non
     highest = {**state.highest, candidate.name: max(candidate.version, state.highest.get(candidate.name, 0))}
     return replace(
         state, phase=phase, candidate=candidate, starts=1, highest=highest, since_s=0.0,
-        proved=proved or state.proved, last=f"{candidate.model}: {phase}",
+        attempt=state.attempt + (phase == "shadow"), proved=proved or state.proved, last=f"{candidate.model}: {phase}",
     )  # fmt: skip
 
 

@@ -12,9 +12,8 @@ What goes, and what stays:
 3. Where the file is full, cases without a label go, the oldest first; then those of a proof, the last drawn first, down
    to half of the file; then the samples of cases with a label, the oldest first.
 4. Labels are bounded, too: of `max_bytes` each may use `LABEL_BYTES`. What is beyond is refused, and says so.
-5. Windows on which two models differ are a sample, drawn and ordered by `edge_runtime.cases.draw`; they are in no other
-   limit of a time. They are of one try of one pair of models: once another begins, those without a label go.
-6. `CaseStore.close_sample` ends the sample: windows that come later are a sample of their own, and come behind it.
+5. Windows on which two models differ are a sample, drawn and ordered by `edge_runtime.cases.draw`. It is of one try of
+   one pair of models: once another begins, those without a label go. None joins it once it is closed.
 
 All others wait for a label by turns: of each key and each answer of the device one, as drawn, then the next. The oldest
 first would be the same few movements: those of the first minutes (docs/accuracy.md, few labels).
@@ -66,7 +65,7 @@ CREATE INDEX IF NOT EXISTS by_label ON cases (label, place);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
 ADDED: Final = {
-    "rival": "BLOB", "draw": "INTEGER", "late": "INTEGER NOT NULL DEFAULT 0", "stored_s": "REAL NOT NULL DEFAULT 0.0",
+    "rival": "BLOB", "draw": "INTEGER", "stored_s": "REAL NOT NULL DEFAULT 0.0",
     "origin": "TEXT NOT NULL DEFAULT ''", "digest": "BLOB",
 }  # fmt: skip
 """Columns that files of earlier versions lack; ages begin when they are added."""
@@ -75,7 +74,7 @@ CREATE INDEX IF NOT EXISTS by_age ON cases (stored_s);
 CREATE INDEX IF NOT EXISTS by_rival ON cases (place) WHERE rival IS NOT NULL;
 """
 _TURN: Final = """row_number() OVER (
-    PARTITION BY json_extract(CAST(rival AS TEXT), '$.bundle', '$.against', '$.attempt'), late, key ORDER BY draw
+    PARTITION BY json_extract(CAST(rival AS TEXT), '$.bundle', '$.against', '$.attempt'), key ORDER BY draw
 ) AS turn"""
 _ONE: Final = """
 SELECT cases.id, key, start, kept, why, document, samples, device, cloud, label, rival, origin
@@ -83,28 +82,20 @@ FROM cases JOIN contract ON contract.id = contract WHERE cases.id = ?
 """
 _SUMMARIES: Final = f"""
 SELECT id, key, start, why, label FROM (
-    SELECT id, key, start, why, label, rival, late, draw, place, {_TURN}, row_number() OVER (
+    SELECT id, key, start, why, label, rival, draw, place, {_TURN}, row_number() OVER (
         PARTITION BY key, json_extract(CAST(device AS TEXT), '$.label') ORDER BY label = '', draw, place
     ) AS other FROM cases
 )
 WHERE (?1 = 'all' OR (label = '') = (?1 = 'open')) AND (?2 = '' OR key = ?2)
-ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC, CASE WHEN ?1 = 'open' AND rival IS NOT NULL THEN late END,
-    CASE WHEN ?1 != 'open' THEN NULL WHEN rival IS NULL THEN other ELSE turn END,
-    CASE WHEN ?1 = 'open' AND rival IS NOT NULL THEN draw END, place
+ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC,
+    CASE WHEN ?1 = 'open' THEN iif(rival IS NULL, other, turn) END, iif(?1 = 'open' AND rival IS NOT NULL, draw, place)
 LIMIT ?3
 """  # noqa: S608 - a constant
 """Those that two models differ on come first among the open ones, in their order: an update waits for their labels.
 Cases with a label are turns that are over, so what has few labels comes next."""
 _SAMPLE: Final = f"""
-SELECT draw, key, rival, label, origin, late FROM (SELECT draw, key, rival, label, origin, late, {_TURN} FROM cases
-WHERE rival IS NOT NULL AND substr(rival, 1, length(?1)) = ?1) ORDER BY late, turn, draw
-"""  # noqa: S608
-_LEAVE_SAMPLE: Final = f"""
-UPDATE cases SET rival = NULL WHERE place IN (SELECT place FROM (
-    SELECT place, row_number() OVER (PARTITION BY late ORDER BY turn, draw) AS nth FROM (
-        SELECT place, late, draw, {_TURN} FROM cases WHERE rival IS NOT NULL AND substr(rival, 1, length(?1)) = ?1
-    )
-) WHERE nth > ?2)
+FROM (SELECT place, draw, key, rival, label, origin, {_TURN} FROM cases
+WHERE rival IS NOT NULL AND substr(rival, 1, length(?1)) = ?1) ORDER BY turn, draw
 """  # noqa: S608
 _LEAVE_OTHERS: Final = """
 UPDATE cases SET rival = NULL WHERE rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
@@ -125,8 +116,6 @@ class Sampled(NamedTuple):
     rival: Rival
     label: str
     origin: str
-    late: bool
-    """It came after the sample was closed."""
 
 
 class CaseStore:
@@ -285,7 +274,9 @@ class CaseStore:
         return int(_state(db, "places") or PLACES)
 
     def _shorten_sample(self, db: sqlite3.Connection, places: int) -> None:
-        db.execute(_LEAVE_SAMPLE, (_state(db, "pair") or b"", places))
+        beyond = f"(SELECT place {_SAMPLE} LIMIT -1 OFFSET ?2)"
+        pair = _state(db, "pair") or b""
+        db.execute(f"UPDATE cases SET rival = NULL WHERE place IN {beyond}", (pair, places))  # noqa: S608
         db.execute(_NOT_OF_THE_SAMPLE)
 
     def _turn_to(self, db: sqlite3.Connection, pair: bytes, age_s: float) -> None:
@@ -297,7 +288,7 @@ class CaseStore:
             db.execute(_NOT_OF_THE_SAMPLE)
             db.executemany(
                 "INSERT OR REPLACE INTO state VALUES (?, ?)",
-                [("pair", pair), ("began_s", age_s), ("late", 0), ("places", PLACES)],
+                [("pair", pair), ("began_s", age_s), ("closed", 0), ("places", PLACES)],
             )
         self._pair = pair
 
@@ -310,15 +301,15 @@ class CaseStore:
         document = case.contract.to_json()
         db.execute("INSERT OR IGNORE INTO contract (document) VALUES (?)", (document,))
         samples = np.ascontiguousarray(case.samples, "<f4").tobytes()
-        late = 0 if case.rival is None else _state(db, "late")
+        closed = case.rival is not None and _state(db, "closed")
         db.execute(
-            "INSERT INTO cases (id, key, start, kept, why, contract, samples, device, rival, draw, late, stored_s) "
-            "VALUES (?, ?, ?, ?, ?, (SELECT id FROM contract WHERE document = ?), ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET rival = excluded.rival, draw = excluded.draw, late = excluded.late "
+            "INSERT INTO cases (id, key, start, kept, why, contract, samples, device, rival, draw, stored_s) "
+            "VALUES (?, ?, ?, ?, ?, (SELECT id FROM contract WHERE document = ?), ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET rival = excluded.rival, draw = excluded.draw "
             "WHERE excluded.rival IS NOT NULL AND rival IS NOT excluded.rival",
             (
                 case.id, case.key, case.start, case.kept, case.why, document, samples, orjson.dumps(case.device),
-                case.rival and orjson.dumps(case.rival), self.draw(case.id), late, age_s,
+                None if closed else case.rival and orjson.dumps(case.rival), self.draw(case.id), age_s,
             ),
         )  # fmt: skip
 
@@ -366,14 +357,14 @@ class CaseStore:
             db.execute("DELETE FROM cases WHERE id = ? AND label = '' AND length(samples) = 0", (id_,))
 
     def close_sample(self, pair: Rival) -> None:
-        """Close the sample of this try of these two models (rule 6).
+        """Close the sample of this try of these two models (rule 5).
 
         Raises:
             StoreError: the disk fails.
         """
         with self._changing() as db:
             if _state(db, "pair") == pair_of(pair):
-                db.execute("UPDATE state SET value = 1 WHERE name = 'late'")
+                db.execute("UPDATE state SET value = 1 WHERE name = 'closed'")
 
     def erase(self, key: str | None) -> int:
         """Erase the cases of a key, or all of them, and damaged files that were set aside; return how many cases.
@@ -385,7 +376,7 @@ class CaseStore:
             erased = db.execute("DELETE FROM cases WHERE ?1 IS NULL OR key = ?1", (key,)).rowcount
             db.execute("DELETE FROM contract WHERE id NOT IN (SELECT contract FROM cases)")
             if erased:  # what is left may be too few to decide by
-                db.execute("UPDATE state SET value = 0 WHERE name = 'late'")
+                db.execute("UPDATE state SET value = 0 WHERE name = 'closed'")
         self._give_back()
         try:
             for damaged in recovery.set_aside(self.path):
@@ -460,7 +451,7 @@ class CaseStore:
         with self._changing() as db:
             age_s = self._powered(db, now, _WORTH_A_WRITE_S)
             self._turn_to(db, pair_of(pair), age_s)
-            found = age_s - _state(db, "began_s"), bool(_state(db, "late")), self._places(db)
+            found = age_s - _state(db, "began_s"), bool(_state(db, "closed")), self._places(db)
         self._seen_s = self._kept_s
         return found
 
@@ -473,7 +464,9 @@ class CaseStore:
         Raises:
             StoreError: the disk fails.
         """
-        rows = self._rows(_SAMPLE, orjson.dumps({"bundle": bundle})[:-1] + b",")
+        rows = self._rows(
+            f"SELECT draw, key, rival, label, origin {_SAMPLE}", orjson.dumps({"bundle": bundle})[:-1] + b","
+        )
         return [Sampled(draw, key, Rival(**orjson.loads(rival)), *rest) for draw, key, rival, *rest in rows]
 
     def _rows(self, statement: str, *parameters: object) -> list[Any]:

@@ -7,7 +7,6 @@
 3. The sample is closed when the shadow run has passed and it has as many labels as the first look asks for, or when
    `prove_s` is over. Until then nothing is decided; from then on no window joins it, or takes a place in it: who sends
    readings of ever new keys can keep neither others out nor the proof from its end.
-   Windows that come later count for a reversal alone, and behind the others.
 4. Labels are counted in the file of the cases, where a person put them: on the page, or by ``edge-runtime review``.
    What a broker or the cloud says never counts. So a proof goes on after a restart, and an erased case counts no more.
 5. A label counts for the model that gave it; a window that a person skipped counts not at all. One try of a candidate
@@ -55,10 +54,8 @@ class Standing:
 
     said: Mapping[int, Said | None] = field(default_factory=dict)
     """By window of the sample, as drawn, in the order in which they count; None: it has no label that counts."""
-    late: Mapping[int, Said | None] = field(default_factory=dict)
-    """The same of windows that came after the sample was closed."""
     kept: Sequence[tuple[str, int]] = ()
-    """Key and draw of the windows that are kept, of the sample or, once it is closed, of those after it."""
+    """Key and draw of the windows that are kept."""
     places: int = PLACES
     closed: bool = False
     ran_s: float = 0.0
@@ -74,12 +71,11 @@ class Standing:
     @property
     def waiting(self) -> int:
         """Windows that are kept and have no label."""
-        return sum(said is None for said in (*self.said.values(), *self.late.values()))
+        return sum(said is None for said in self.said.values())
 
     def counted(self, windows: Collection[int] = ()) -> list[Said]:
         """Return the labels up to the first window that has none, without these windows."""
-        found = self.said if not windows else {**self.said, **self.late}
-        labels = (said for draw, said in found.items() if draw not in windows)
+        labels = (said for draw, said in self.said.items() if draw not in windows)
         return list(takewhile(bool, labels))  # type: ignore[arg-type] # none of them is None
 
     def line(self, most: int) -> str:
@@ -111,17 +107,15 @@ def standing_of(store: CaseStore, bundle: str, against: str = "", attempt: int |
         for one in found
         if one.rival.attempt == attempt and one.rival.against == (against or found[-1].rival.against)
     ]
-    parts: tuple[dict[int, Said | None], dict[int, Said | None]] = {}, {}
+    said: dict[int, Said | None] = {}
     for one in own:
         if one.label != SKIP:
-            said = _MEANINGS.get((one.label == one.rival.new, one.label == one.rival.old), "neither")
-            legacy = attempt < 0 and one.label  # of a version that kept no origin: accepted by them already
-            parts[one.late][one.draw] = said if legacy or (one.label and one.origin in COUNTED) else None
-    late = any(one.late for one in own)
-    return Standing(
-        said=parts[0], late=parts[1], kept=[(one.key, one.draw) for one in own if one.late == late],
-        closed=late, others=sum(bool(one.label) for one in found) - sum(bool(one.label) for one in own),
-    )  # fmt: skip
+            # A version that kept no origin has accepted its labels already.
+            counts = one.label and (one.origin in COUNTED or attempt < 0)
+            meaning = _MEANINGS.get((one.label == one.rival.new, one.label == one.rival.old), "neither")
+            said[one.draw] = meaning if counts else None
+    others = sum(bool(one.label) for one in found) - sum(bool(one.label) for one in own)
+    return Standing(said=said, kept=[(one.key, one.draw) for one in own], others=others)
 
 
 class Proof:
@@ -174,7 +168,8 @@ class Proof:
     def differ(self, window: Window, old: Float32, new: Float32) -> None:
         """Keep a window on which they differ, where it is drawn (rule 2)."""
         store, (bundle, against, attempt) = self._keeper.store, self._of
-        if store is None or not self._sample.offer(window.key, store.draw(window.id)):
+        closed = self.standing is not None and self.standing.closed
+        if store is None or closed or not self._sample.offer(window.key, store.draw(window.id)):
             return
         assert self._decide is not None, "follow() comes first"
         ours, theirs = self._decide(np.stack((old, new))).best
@@ -209,7 +204,7 @@ class Proof:
                     "update: began the proof again: labels=%d reason=they were drawn without a secret", standing.others
                 )
             self.standing = standing
-            self._sample = Sample(standing.kept if standing.late or not standing.closed else (), standing.places)
+            self._sample = Sample(standing.kept, standing.places)
 
         def failed(error: Exception) -> None:
             self._reading = False

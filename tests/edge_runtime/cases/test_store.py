@@ -59,8 +59,8 @@ def test_a_rival_is_noted_beside_a_case_whichever_of_the_two_comes_first(store: 
     store.write([case(1), differing(1), differing(2), case(2), case(3)], [], 0.0)
     assert [store.one(f"a@{at}").rival for at in (1, 2, 3)] == [RIVAL, RIVAL, None]
     store.label("a@2", "walk", "page")
-    found = {one.draw: (one.label, one.origin, one.late) for one in store.sample("f" * 64)}
-    assert found == {store.draw("a@1"): ("", "", 0), store.draw("a@2"): ("walk", "page", 0)}
+    found = {one.draw: (one.label, one.origin) for one in store.sample("f" * 64)}
+    assert found == {store.draw("a@1"): ("", ""), store.draw("a@2"): ("walk", "page")}
     assert list(found) == sorted(found)
     assert store.sample("e" * 64) == []
     store.write([case(0)], [], 0.0)
@@ -138,13 +138,13 @@ def test_a_window_that_is_not_written_would_have_had_no_place_in_the_end(keys: l
     assert in_order(admitted)[:PLACES] == in_order(everything)[:PLACES]
 
 
-def test_windows_that_come_after_a_sample_was_closed_count_behind_it(store: CaseStore) -> None:
+def test_no_window_joins_a_sample_that_is_closed(store: CaseStore) -> None:
     store.write([differing(at) for at in range(5)], [], 0.0)
     store.close_sample(replace(RIVAL, attempt=2))
     store.write([differing(5)], [], 0.0)
     store.close_sample(RIVAL)
     store.write([differing(at) for at in range(6, 30)], [], 0.0)
-    assert [one.late for one in store.sample("f" * 64)] == [0] * 6 + [1] * 24
+    assert {one.draw for one in store.sample("f" * 64)} == {store.draw(f"a@{at}") for at in range(6)}
     assert store.follow(RIVAL, 0.0) == (0.0, True, PLACES)
     store.erase("b")
     assert store.follow(RIVAL, 0.0) == (0.0, True, PLACES), "nothing was erased"

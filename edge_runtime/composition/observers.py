@@ -171,5 +171,6 @@ class Observers:
             restart=app.restart,
             publish_stats=app.brokers.publish_stats,
             cases=lambda: None if self.cases is None else self.cases.store,
+            fold_outbox=lambda: None if app.cloud is None else app.cloud.outbox.fold(),
             cloud="" if config.cloud is None else config.cloud.url,
         )

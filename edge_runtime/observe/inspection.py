@@ -66,7 +66,7 @@ class Inspection:
             subject.loop.call_soon_threadsafe,
             self._report,
             metrics=metrics,
-            routes=self._routes(Review(subject.cases)),
+            routes=self._routes(Review(subject.cases, subject.fold_outbox)),
             files=page_files,
             barrier=barrier,
         )

@@ -82,11 +82,12 @@ def chances(share: float, most: int = MOST) -> Chances:
 
 
 def _labels(wins: Sequence[int], ends: Sequence[int]) -> list[Said]:
-    """Write out labels that have so many for the new one at each look."""
+    """Write out labels by their numbers for the new one at each look."""
     said: list[Said] = []
-    for n, so_many in zip(ends, wins, strict=False):
-        more = so_many - said.count("for")
-        said += ["for"] * more + ["against"] * (n - len(said) - more)
+    for n, all_wins in zip(ends, wins, strict=False):
+        more = all_wins - said.count("for")
+        said.extend("for" for _ in range(more))
+        said.extend("against" for _ in range(n - len(said)))
     return said
 
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 def secret_of(path: Path) -> bytes:
     """Read the secret of this device; make it where there is none that only this user can read.
 
-    On a disk that takes nothing it is one of this process: draws are as random, but repeats of a window are drawn anew.
+    On a disk that takes nothing it is one of this process: as random, but a repeated window gets another number later.
     """
     with suppress(OSError):
         found = path.lstat()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_runtime.cases.case import Contract
-from edge_runtime.cases.store import ADDED, CaseStore, case_of
+from edge_runtime.cases.schema import ADDED
+from edge_runtime.cases.store import CaseStore, case_of
 from edge_runtime.durable.outbox import recovery
 from edge_runtime.durable.outbox.open_db import explain
 from edge_runtime.errors import StoreCorrupt, StoreError

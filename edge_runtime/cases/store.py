@@ -34,6 +34,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import orjson
 
+from edge_runtime.cases import schema
 from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Contract, Origin, Rival
 from edge_runtime.cases.draw import PLACES, drawn, secret_of
 from edge_runtime.durable.outbox import recovery
@@ -53,59 +54,6 @@ _WORTH_A_WRITE_S: Final = 60.0
 _DAMAGE: Final = {Code.CORRUPT, Code.NOTADB, Code.ERROR}  # the last: tables or JSON that are not ours any more
 _AT_ONCE: Final = 64
 """Cases that make room together."""
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS contract (id INTEGER PRIMARY KEY, document BLOB NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS cases (
-    place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, start REAL NOT NULL, kept REAL NOT NULL,
-    why TEXT NOT NULL, contract INTEGER NOT NULL REFERENCES contract, samples BLOB NOT NULL, device BLOB NOT NULL,
-    cloud BLOB, label TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX IF NOT EXISTS by_key ON cases (key);
-CREATE INDEX IF NOT EXISTS by_label ON cases (label, place);
-CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-"""
-ADDED: Final = {
-    "rival": "BLOB", "draw": "INTEGER", "stored_s": "REAL NOT NULL DEFAULT 0.0",
-    "origin": "TEXT NOT NULL DEFAULT ''", "digest": "BLOB",
-}  # fmt: skip
-"""Columns that files of earlier versions lack; ages begin when they are added."""
-_INDEXES: Final = """
-CREATE INDEX IF NOT EXISTS by_age ON cases (stored_s);
-CREATE INDEX IF NOT EXISTS by_rival ON cases (place) WHERE rival IS NOT NULL;
-"""
-_TURN: Final = """row_number() OVER (
-    PARTITION BY json_extract(CAST(rival AS TEXT), '$.bundle', '$.against', '$.attempt'), key ORDER BY draw
-) AS turn"""
-_ONE: Final = """
-SELECT cases.id, key, start, kept, why, document, samples, device, cloud, label, rival, origin
-FROM cases JOIN contract ON contract.id = contract WHERE cases.id = ?
-"""
-_SUMMARIES: Final = f"""
-SELECT id, key, start, why, label FROM (
-    SELECT id, key, start, why, label, rival, draw, place, {_TURN}, row_number() OVER (
-        PARTITION BY key, json_extract(CAST(device AS TEXT), '$.label') ORDER BY label = '', draw, place
-    ) AS other FROM cases
-)
-WHERE (?1 = 'all' OR (label = '') = (?1 = 'open')) AND (?2 = '' OR key = ?2)
-ORDER BY ?1 = 'open' AND rival IS NOT NULL DESC,
-    CASE WHEN ?1 = 'open' THEN iif(rival IS NULL, other, turn) END, iif(?1 = 'open' AND rival IS NOT NULL, draw, place)
-LIMIT ?3
-"""  # noqa: S608 - a constant
-"""Those that two models differ on come first among the open ones, in their order: an update waits for their labels.
-Cases with a label are turns that are over, so what has few labels comes next."""
-_SAMPLE: Final = f"""
-FROM (SELECT place, draw, key, rival, label, origin, {_TURN} FROM cases
-WHERE rival IS NOT NULL AND substr(rival, 1, length(?1)) = ?1) ORDER BY turn, draw
-"""  # noqa: S608
-_LEAVE_OTHERS: Final = """
-UPDATE cases SET rival = NULL WHERE rival IS NOT NULL AND label = '' AND substr(rival, 1, length(?1)) != ?1
-"""
-_NOT_OF_THE_SAMPLE: Final = "DELETE FROM cases WHERE why = 'differ' AND rival IS NULL AND label = ''"
-_STRIP: Final = """
-UPDATE cases SET digest = digest(samples), samples = x'', device = '{}', cloud = NULL
-WHERE place IN
-    (SELECT place FROM cases WHERE stored_s < ? AND label > '' AND length(samples) > 0 ORDER BY place LIMIT ?)
-"""
 
 
 class Sampled(NamedTuple):
@@ -166,13 +114,13 @@ class CaseStore:
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        db.executescript(_SCHEMA)
+        db.executescript(schema.SCHEMA)
         db.create_function("digest", 1, lambda samples: hashlib.sha256(samples).digest(), deterministic=True)
         there = {column for _, column, *_ in db.execute("PRAGMA table_info(cases)")}
-        for name, kind in ADDED.items():
+        for name, kind in schema.ADDED.items():
             if name not in there:
                 db.execute(f"ALTER TABLE cases ADD COLUMN {name} {kind}")
-        db.executescript(_INDEXES)
+        db.executescript(schema.INDEXES)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -230,7 +178,7 @@ class CaseStore:
             if any(case.rival for case in cases):
                 self._shorten_sample(db, self._places(db))
             oldest = age_s - self._max_days * _DAY_S
-            stripped = db.execute(_STRIP, (oldest, -1)).rowcount  # rule 2
+            stripped = db.execute(schema.STRIP, (oldest, -1)).rowcount  # rule 2
             db.execute("DELETE FROM cases WHERE stored_s < ? AND label = ''", (oldest,))
             stripped += self._make_room(db)
         self._seen_s = self._kept_s
@@ -262,7 +210,7 @@ class CaseStore:
                 places -= _AT_ONCE // 8
                 db.execute("INSERT OR REPLACE INTO state VALUES ('places', ?)", (places,))
                 self._shorten_sample(db, places)
-            elif found := db.execute(_STRIP, (math.inf, _AT_ONCE)).rowcount:
+            elif found := db.execute(schema.STRIP, (math.inf, _AT_ONCE)).rowcount:
                 stripped += found
             else:
                 break
@@ -274,18 +222,18 @@ class CaseStore:
         return int(_state(db, "places") or PLACES)
 
     def _shorten_sample(self, db: sqlite3.Connection, places: int) -> None:
-        beyond = f"(SELECT place {_SAMPLE} LIMIT -1 OFFSET ?2)"
+        beyond = f"(SELECT place {schema.SAMPLE} LIMIT -1 OFFSET ?2)"
         pair = _state(db, "pair") or b""
         db.execute(f"UPDATE cases SET rival = NULL WHERE place IN {beyond}", (pair, places))  # noqa: S608
-        db.execute(_NOT_OF_THE_SAMPLE)
+        db.execute(schema.NOT_OF_THE_SAMPLE)
 
     def _turn_to(self, db: sqlite3.Connection, pair: bytes, age_s: float) -> None:
         """Begin a sample, where another pair of models, or another try, is not what the last one was of (rule 5)."""
         if pair == self._pair:
             return
         if _state(db, "pair") != pair:
-            db.execute(_LEAVE_OTHERS, (pair,))
-            db.execute(_NOT_OF_THE_SAMPLE)
+            db.execute(schema.LEAVE_OTHERS, (pair,))
+            db.execute(schema.NOT_OF_THE_SAMPLE)
             db.executemany(
                 "INSERT OR REPLACE INTO state VALUES (?, ?)",
                 [("pair", pair), ("began_s", age_s), ("closed", 0), ("places", PLACES)],
@@ -335,7 +283,7 @@ class CaseStore:
             StoreError: the disk fails.
         """
         with self._changing() as db:
-            found = db.execute(_ONE, (id_,)).fetchall()
+            found = db.execute(schema.ONE, (id_,)).fetchall()
             if not found:
                 raise _gone(id_)
             case = case_of(found[0])
@@ -394,7 +342,7 @@ class CaseStore:
             InputError: ``id``: no such case is kept.
             StoreError: the disk fails.
         """
-        found = self._rows(_ONE, id_)
+        found = self._rows(schema.ONE, id_)
         if not found:
             raise _gone(id_)
         return case_of(found[0])
@@ -406,7 +354,7 @@ class CaseStore:
             StoreError: the disk fails.
         """
         for id_ in ids:
-            yield from map(case_of, self._rows(_ONE, id_))
+            yield from map(case_of, self._rows(schema.ONE, id_))
 
     def summaries(self, state: State, limit: int, key: str = "") -> list[dict[str, Any]]:
         """Return id, key, start, reason and label of cases: open ones by turns, others the oldest first.
@@ -414,7 +362,7 @@ class CaseStore:
         Raises:
             StoreError: the disk fails.
         """
-        rows = self._rows(_SUMMARIES, state, key, limit)
+        rows = self._rows(schema.SUMMARIES, state, key, limit)
         return [dict(zip(("id", "key", "start", "why", "label"), row, strict=True)) for row in rows]
 
     def counts(self) -> dict[str, int]:
@@ -465,7 +413,7 @@ class CaseStore:
             StoreError: the disk fails.
         """
         rows = self._rows(
-            f"SELECT draw, key, rival, label, origin {_SAMPLE}", orjson.dumps({"bundle": bundle})[:-1] + b","
+            f"SELECT draw, key, rival, label, origin {schema.SAMPLE}", orjson.dumps({"bundle": bundle})[:-1] + b","
         )
         return [Sampled(draw, key, Rival(**orjson.loads(rival)), *rest) for draw, key, rival, *rest in rows]
 

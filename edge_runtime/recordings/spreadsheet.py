@@ -1,6 +1,6 @@
 """Cells that a spreadsheet would run as a formula: made harmless in every CSV file that is written, and read back.
 
-Names of streams come from whoever may send readings, and a person opens the file with a spreadsheet. A cell that begins
+Names of streams come from all who may send readings, and a person opens the file with a spreadsheet. A cell that begins
 as a formula gets an apostrophe in front, which makes it text there (OWASP, CSV Injection); a number stays as it is. A
 cell that begins like that with apostrophes gets one more, so that `unguarded` gives back what was written.
 """

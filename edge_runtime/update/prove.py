@@ -10,7 +10,7 @@ Rules of `verdict`:
    without one. So neither the order in which readings came nor the one in which people label has a say.
 2. They are looked at four times: when a quarter, a half, three quarters and all of those that may be asked for are
    there; and once more when no other can come, which is the last look.
-3. At a look the new model is accepted if it has so many for it that a fair coin gets there, at this look or an earlier
+3. At a look the new model is accepted if it has as many for it as a fair coin reaches, at this look or an earlier
    one, with a chance of at most `ERROR` times the share of the labels that are used. The chance is computed exactly:
    the walk of the coin from look to look, without the walks that have ended (group sequential test with a linear error
    spending function: Lan and DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987).
@@ -88,7 +88,7 @@ class Verdict:
 
 
 def looks(most: int) -> list[int]:
-    """Return after how many labels is looked, where so many may be asked for (rule 2)."""
+    """Return after how many labels is looked, where `most` may be asked for (rule 2)."""
     return [ceil(min(most, MOST) * part / LOOKS) for part in range(1, LOOKS + 1)]
 
 

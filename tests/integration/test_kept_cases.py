@@ -140,7 +140,8 @@ def put(path: Path, what: str) -> None:
             if os.geteuid() != 0:
                 pytest.skip("needs root, to give a file away")
             os.chown(path, 65534, 65534)
-    path.is_file() and path.chmod(0o600)
+    if path.is_file():
+        path.chmod(0o600)
 
 
 @pytest.mark.slow

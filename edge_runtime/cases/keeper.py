@@ -194,6 +194,9 @@ class CaseKeeper:
 
     def _opened(self) -> CaseStore:
         """Return the store; open it where that is due (rule 6)."""
+        if self._damaged and self.store is not None:
+            self.store.close()
+            self.store = None
         if self.store is None:
             now, config = self._clock.monotonic(), self._config
             if now < self._again_at:
@@ -209,9 +212,11 @@ class CaseKeeper:
         if not self._failing:
             log.error("cases: none are kept, trying again: error=%s", error)
         self._failing = True
-        if isinstance(error, StoreCorrupt) and self.store is not None:
-            self.store.close()
-            self.store, self._damaged = None, True
+        self.distrust(error)
+
+    def distrust(self, error: Exception) -> None:
+        """Set the file aside before the next write, if an error of reading or writing it says that it is damaged."""
+        self._damaged = self._damaged or isinstance(error, StoreCorrupt)
 
     def _lost(self, n: int) -> None:
         self._metrics.counts["cases_lost_total"] += n

@@ -139,11 +139,12 @@ class CaseStore:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                self._db.execute("COMMIT")
             except BaseException:
                 self._pair = b""  # what it dropped is back
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # on a full disk SQLite has rolled back by its own rules
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file. May be called twice."""

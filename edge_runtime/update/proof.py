@@ -94,7 +94,7 @@ def standing_of(store: CaseStore, bundle: str, against: str = "", attempt: int |
     Args:
         store: where they are.
         bundle: SHA-256 of the file of the candidate.
-        against: name and version of the old model; empty: the one of the latest window.
+        against: name and version of the old model; empty: any.
         attempt: number of the try; None: the latest.
 
     Raises:
@@ -102,11 +102,7 @@ def standing_of(store: CaseStore, bundle: str, against: str = "", attempt: int |
     """
     found = store.sample(bundle)
     attempt = max((one.rival.attempt for one in found), default=0) if attempt is None else attempt
-    own = [
-        one
-        for one in found
-        if one.rival.attempt == attempt and one.rival.against == (against or found[-1].rival.against)
-    ]
+    own = [one for one in found if one.rival.attempt == attempt and against in ("", one.rival.against)]
     said: dict[int, Said | None] = {}
     for one in own:
         if one.label != SKIP:
@@ -208,6 +204,7 @@ class Proof:
 
         def failed(error: Exception) -> None:
             self._reading = False
+            self._keeper.distrust(error)
             log.warning("update: could not read the labels: error=%s", error)
 
         self._jobs.run(read, found, failed)

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,6 +150,9 @@ def test_no_file_of_cases_ends_a_start_or_costs_an_answer(folder: Path, what: st
     path = folder / "cases" / "cases.db"
     put(path, what)
     before = path.read_bytes() if path.is_file() else b""
+    if what in ("folder", "no folder"):
+        checked = command("run", "--check", folder / "app.toml")
+        assert (checked.code, "cases.path: " in checked.err) == (2, True), "a check says so"
     done = command("run", folder / "app.toml")
     assert done.code == 0, done.err
     assert len(predictions(folder / "answers.jsonl")) > 60
@@ -175,10 +178,16 @@ def small_disk(folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
 @pytest.mark.slow
 @needs_mosquitto
-def test_a_full_disk_at_the_start_costs_cases_and_ends_where_there_is_room(folder: Path, small_disk: Path) -> None:
-    (small_disk / "full").write_bytes(bytes(1 << 20))
+def test_a_full_disk_at_the_start_or_later_costs_cases_until_there_is_room(folder: Path, small_disk: Path) -> None:
+    fill(small_disk / "full")
     (stream,) = streams(1, 60_000)
     messages = iter(cut(stream, lambda: 16))
     with Mosquitto() as broker, Publisher(broker.port) as publisher:
@@ -195,11 +204,21 @@ def test_a_full_disk_at_the_start_costs_cases_and_ends_where_there_is_room(folde
             assert process.err.count("cases: none are kept, trying again: error=") == 1
             (small_disk / "full").unlink()
 
-            def kept() -> bool:
+            def kept(times: int) -> bool:
                 answered()
-                return "cases: kept again" in process.err
+                return process.err.count("cases: kept again") == times
 
-            until(kept, lambda: process.err)
+            until(lambda: kept(1), lambda: process.err)
+            fill(small_disk / "full")  # and while it runs
+
+            def refused() -> bool:
+                answered()
+                return process.err.count("cases: none are kept") == 2
+
+            until(refused, lambda: process.err)
+            (small_disk / "full").unlink()
+            until(lambda: kept(2), lambda: process.err)
+            assert "aside" not in process.err
     assert counts(folder)["open"] > 0
 
 

@@ -155,7 +155,7 @@ def test_a_file_that_is_found_damaged_is_set_aside_with_the_next_case_and_its_la
     kept.see(answered(1, hard=True))
     kept.reasons(1)
     assert kept.keeper.store is not None
-    kept.keeper.store.label("a@1", manifest.output.labels[0], "page")  # type: ignore[union-attr]
+    kept.keeper.store.label("a@1", manifest.output.labels[0], "page")
     kept.keeper.distrust(StoreError("busy"))
     kept.keeper.distrust(StoreCorrupt("a page is not what it was", None))
     kept.see(answered(2, hard=True))

@@ -18,14 +18,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from edge_runtime.system import durable_file
 
 PLACES: Final = 256
 _SECRET_BYTES: Final = 32
-
-T = TypeVar("T")
 
 
 def secret_of(path: Path) -> bytes:
@@ -49,16 +47,6 @@ def drawn(secret: bytes, id_: str) -> int:
     """Draw a number of 63 bits by the id of a window, evenly (rule 1)."""
     digest = blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=8, key=secret).digest()
     return int.from_bytes(digest, "big") >> 1
-
-
-def in_order(windows: Iterable[tuple[str, int, T]]) -> list[tuple[str, int, T]]:
-    """Sort windows, each a key, its number and anything, into the order in which they count (rule 2)."""
-    turns: dict[str, int] = {}
-    found = []
-    for key, number, what in sorted(windows, key=lambda one: one[1]):
-        turns[key] = turns.get(key, 0) + 1
-        found.append((turns[key], number, (key, number, what)))
-    return [one for _, _, one in sorted(found, key=lambda one: one[:2])]
 
 
 class Sample:

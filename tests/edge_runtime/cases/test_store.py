@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Rival
-from edge_runtime.cases.draw import PLACES, Sample, in_order, secret_of
+from edge_runtime.cases.draw import PLACES, Sample, secret_of
 from edge_runtime.cases.export import export
 from edge_runtime.cases.salvage import open_or_salvage
 from edge_runtime.cases.schema import ADDED
 from edge_runtime.cases.store import LABEL_BYTES, CaseStore
 from edge_runtime.errors import ConfigError, InputError, StoreCorrupt, StoreUnusable
-from tests.edge_runtime.cases.kept import CONTRACT, case
+from tests.edge_runtime.cases.kept import CONTRACT, case, in_order
 
 MIB = 2**20
 DAY_S = 86_400.0

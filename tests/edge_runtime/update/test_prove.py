@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.accuracy.prove import chances
-from edge_runtime.cases.draw import drawn, in_order
+from edge_runtime.cases.draw import drawn
 from edge_runtime.update.prove import ERROR, FEWEST, MOST, REVERSE, Labels, Said, bounds, looks, reversed_by, verdict
+from tests.edge_runtime.cases.kept import in_order
 
 SAID = st.sampled_from(("for", "against", "neither"))
 TRIALS = 2000

@@ -91,6 +91,7 @@ def test_open_cases_take_turns_by_key_and_answer(store: CaseStore) -> None:
     assert [one["id"] for one in store.summaries("all", 3)] == ["a@0", "a@1", "a@2"], "others are in order"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [64 * MIB, MIB])
 def test_windows_on_which_two_models_differ_are_drawn_from_the_whole_run_by_a_secret(
     tmp_path: Path, max_bytes: int
@@ -234,6 +235,7 @@ def test_a_label_outlives_its_window_and_a_case_without_one_does_not(store: Case
         again.one("a@1")
 
 
+@pytest.mark.slow
 def test_labels_are_refused_and_not_deleted_where_the_file_has_no_room_for_more(tmp_path: Path) -> None:
     store = CaseStore(tmp_path / "cases.db", MIB, 30.0)
     most = MIB // LABEL_BYTES

@@ -23,17 +23,16 @@ import argparse
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from edge_export.data.dataset import Int64
-from edge_export.surround.cross_fit import CLOUD
 
-from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.report import Goal, Report
-from edge_runtime.update.prove import Labels, Outcome, verdict
+from edge_runtime.update.prove import Outcome, Said, looks, verdict
 
 Names = npt.NDArray[np.str_]
 Way = Literal["rest", "half", "half in time", "rest, unshuffled"]
@@ -43,6 +42,7 @@ MOST = 60
 DRAWS = 3
 WORTH = 0.01
 """Accuracy: a change that is worth less is neither helpful nor worse."""
+_MEANINGS: dict[tuple[bool, bool], Said] = {(True, False): "for", (False, True): "against", (False, False): "neither"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,32 +56,49 @@ class Chances:
 
 
 def chances(share: float, most: int = MOST) -> Chances:
-    """Walk through all counts of labels that the rules let happen.
+    """Walk through all counts of labels that the rules let happen, from look to look.
 
     Args:
         share: chance that a label that tells the models apart is for the new one.
         most: labels at most.
     """
-    going = {Labels(): 1.0}
+    going: dict[tuple[int, ...], float] = {(): 1.0}  # labels for the new one, at each look
     ended: dict[Outcome, float] = {"accept": 0.0, "reject": 0.0}
-    labels = 0.0
-    while going:
-        labels += sum(going.values())
-        reached: dict[Labels, float] = {}
+    labels, before = 0.0, 0
+    for n in looks(most):
+        labels += (n - before) * sum(going.values())
+        reached: dict[tuple[int, ...], float] = {}
         for so_far, weight in going.items():
-            for after, chance in (
-                (Labels(wins=so_far.wins + 1, losses=so_far.losses), share),
-                (Labels(wins=so_far.wins, losses=so_far.losses + 1), 1 - share),
-            ):
-                reached[after] = reached.get(after, 0.0) + weight * chance
-        going = {}
-        for after, weight in reached.items():
-            outcome = verdict(after, most).outcome
-            if outcome == "go on":
-                going[after] = weight
-            else:
-                ended[outcome] += weight
+            for more in range(n - before + 1):
+                wins = (*so_far, (so_far[-1] if so_far else 0) + more)
+                chance = comb(n - before, more) * share**more * (1 - share) ** (n - before - more)
+                outcome = verdict(_labels(wins, looks(most)), most).outcome
+                if outcome == "go on":
+                    reached[wins] = weight * chance
+                else:
+                    ended[outcome] += weight * chance
+        going, before = _merged(reached), n
     return Chances(accepted=ended["accept"], rejected=ended["reject"], labels=labels)
+
+
+def _labels(wins: Sequence[int], ends: Sequence[int]) -> list[Said]:
+    """Write out labels by their numbers for the new one at each look."""
+    said: list[Said] = []
+    for n, all_wins in zip(ends, wins, strict=False):
+        more = all_wins - said.count("for")
+        said.extend("for" for _ in range(more))
+        said.extend("against" for _ in range(n - len(said)))
+    return said
+
+
+def _merged(reached: dict[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
+    """Join walks that are at the same place: only that matters from here on."""
+    paths: dict[int, tuple[int, ...]] = {}
+    found: dict[tuple[int, ...], float] = {}
+    for path, weight in reached.items():
+        kept = paths.setdefault(path[-1], path)
+        found[kept] = found.get(kept, 0.0) + weight
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +124,10 @@ def trial(y: Int64, old: Int64, new: Int64, order: Int64, names: tuple[str, str]
         names: of old and new.
         judges: windows that tell what the change was worth; None: all that were not labelled.
     """
-    labels, outcome, asked = Labels(), verdict(Labels(), MOST).outcome, list[int]()
-    for window in order[old[order] != new[order]].tolist():
-        if outcome != "go on":
-            break
-        asked.append(window)
-        wins, losses = int(new[window] == y[window]), int(old[window] == y[window])
-        labels = Labels(
-            wins=labels.wins + wins, losses=labels.losses + losses, neither=labels.neither + 1 - wins - losses
-        )
-        outcome = verdict(labels, MOST).outcome
+    differing = order[old[order] != new[order]]
+    said: list[Said] = [_MEANINGS[bool(new[at] == y[at]), bool(old[at] == y[at])] for at in differing.tolist()]
+    n = next((n for n in looks(MOST) if verdict(said[:n], MOST).outcome != "go on"), len(said))
+    outcome, asked = verdict(said[:n], MOST, is_last=n >= len(said)).outcome, differing[:n]
     rest = np.setdiff1d(np.arange(len(y)), asked) if judges is None else judges
     worth = float((new[rest] == y[rest]).mean() - (old[rest] == y[rest]).mean()) if len(rest) else 0.0
     return Trial(old=names[0], new=names[1], outcome=outcome, labels=len(asked), worth=worth)
@@ -150,6 +161,10 @@ def trials(y: Int64, group: Names, answers: Mapping[str, Int64], way: Way = "res
 
 def models_of(folder: Path) -> tuple[Int64, Names, dict[str, Int64]]:
     """Read labels, people and the answers of all models that `benchmarks.accuracy` has kept of a set."""
+    from edge_export.surround.cross_fit import CLOUD  # noqa: PLC0415 - PyTorch, only where there are trials
+
+    from benchmarks.accuracy.answers import FILES, read_answers  # noqa: PLC0415
+
     given = read_answers(folder / "answers.npz")
     answers = {"device": given.given[FILES[-1]], "float": given.given[FILES[0]], "teacher": given.given[CLOUD]}
     found: dict[str, Int64] = {name: rows.argmax(axis=1) for name, rows in answers.items()}

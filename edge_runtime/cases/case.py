@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import orjson
@@ -15,6 +15,8 @@ from edge_runtime.types import Float32
 NONE_OF_THESE: Final = "none of these"
 SKIP: Final = "skip"
 """Choices of a person besides the bundle's labels."""
+Origin = Literal["page", "command", "cloud"]
+"""Place where a label was given; labels of a version before have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Rival:
     """SHA-256 of the file of the model on trial."""
     against: str
     """Name and version of the one that answers."""
+    attempt: int = -1
+    """Number of the try (`edge_runtime.update.state.State.attempt`); -1: of a version that drew without a secret."""
     old: str
     """Label that the one that answers gives by this window alone."""
     new: str
@@ -79,12 +83,13 @@ class Case:
     Attributes:
         id: of the window.
         start: stamp of its first sample, seconds.
-        kept: wall clock, seconds.
+        kept: wall clock, seconds; for people, no age is counted by it.
         why: ``hard``, ``audit``, ``suspect``, ``random`` or ``differ``.
-        samples: (n, n_channels).
+        samples: (n, n_channels); none where only the label was kept.
         device: the device's answer, as it was published.
         cloud: the cloud's correction; None while there is none.
         label: what a person said; empty until then.
+        origin: where they said it; empty until then.
         rival: what a model on trial said in place of the one that answers; None where none was asked, or both agreed.
     """
 
@@ -99,6 +104,7 @@ class Case:
     cloud: Mapping[str, Any] | None = None
     label: str = ""
     rival: Rival | None = None
+    origin: Origin | Literal[""] = ""
 
     @property
     def times(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -28,10 +28,13 @@ class CasesConfig:
     random_share: float = 0.0
     """Share of all other windows that is kept, so that people see what the device is sure of, too."""
     max_per_minute: int = 30
-    """Cases a minute, of all keys together: more than people look at, and little enough for a memory card."""
+    """Cases a minute, of all keys together: more than people look at, and little enough for a memory card. Windows of a
+    proof are drawn instead."""
     max_bytes: int = 64 * 2**20
-    """Size of the file: the oldest go first, those without a label before those with one."""
+    """Size of the file. Windows without a label go first, then those with one; a label stays, and for each 4 KiB there
+    may be one."""
     max_days: float = 30.0
+    """Time with the power on that a window is kept, whatever the wall clock says; its label stays."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.random_share <= 1:

@@ -5,7 +5,10 @@
 2. At most `CasesConfig.max_per_minute` are kept in any minute; what is more is counted, as is what the disk refuses.
 3. A correction is noted beside its case.
 4. Nothing here makes an answer wait.
-5. Windows on which a model on trial differs are kept, too, whatever else they are (`CaseKeeper.differ`).
+5. Windows on which a model on trial differs are kept, too, whatever else they are (`CaseKeeper.differ`): by their draw
+   alone, so rule 2 is not for them.
+6. No file ends the application, or its start: a damaged one is set aside (`edge_runtime.cases.salvage`); where there is
+   no room, or the file is another's, no case is kept until that has changed, which is tried every `_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from typing import Any, Final
 
 from edge_runtime.cases.case import Case, Rival, contract_of
 from edge_runtime.cases.config import CasesConfig
+from edge_runtime.cases.salvage import open_or_salvage
 from edge_runtime.cases.store import CaseStore
 from edge_runtime.clock import Clock
-from edge_runtime.errors import StoreError
+from edge_runtime.errors import StoreCorrupt, StoreError
 from edge_runtime.gate.audit import audited
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
@@ -37,6 +41,9 @@ _QUEUED: Final = 1000
 """Cases and corrections that wait for the disk."""
 _LINGER_S: Final = 0.5
 _MINUTE_S: Final = 60.0
+_AGAIN_S: Final = 10.0
+_IDLE_S: Final = 600.0
+"""An idle file learns this often how much time has passed: what a power cut adds to a case's life."""
 
 _Job = Case | tuple[str, bytes]
 
@@ -69,29 +76,26 @@ class CaseKeeper:
         self._windows: OrderedDict[str, Window] = OrderedDict()
         self._bytes = 0
         self._kept: deque[float] = deque(maxlen=config.max_per_minute)
-        self._failing = False
+        self._failing = self._damaged = False
         self.store: CaseStore | None = None
-        self._commit: GroupCommit[_Job] = GroupCommit("cases", self._flush, self._failed, linger_s=_LINGER_S)
+        self._commit: GroupCommit[_Job] = GroupCommit(
+            "cases", self._flush, self._failed, linger_s=_LINGER_S, idle_s=lambda: _IDLE_S
+        )
+        self._again_at = float("-inf")
         self._queued = 0
         self._done = 0
 
     # -- as a sink -----------------------------------------------------------------------------------------------------
 
     def open(self, loop: Loop) -> None:
-        """Open the file.
-
-        Raises:
-            StoreError: it cannot be used.
-        """
+        """Open the file, or say why it cannot be used now (rule 6)."""
         del loop
-        config = self._config
-        self.store = CaseStore(config.path, config.max_bytes, config.max_days)
-        self.store.write((), (), self._clock.wall())  # what has become too old while nothing ran
+        self._flush(())  # what has become too old goes
         self._commit.start()
 
     def close(self, timeout_s: float) -> None:
         """Write what waits, and close the file. May be called twice."""
-        if self.store is not None and self._commit.close(timeout_s):
+        if self._commit.close(timeout_s) and self.store is not None:
             self.store.close()
 
     def windows(self, windows: Sequence[Window]) -> None:
@@ -124,15 +128,14 @@ class CaseKeeper:
             self._keep(window, why, asdict(answer))
 
     def differ(self, window: Window, confidence: float, rival: Rival) -> None:
-        """Keep a window on which a model on trial names another label.
+        """Keep a window on which a model on trial names another label, and which was drawn (rule 5).
 
         Args:
             window: of which.
             confidence: of the one that answers.
             rival: what both say.
         """
-        if self._room():
-            self._keep(window, "differ", {"model": rival.against, "label": rival.old, "confidence": confidence}, rival)
+        self._keep(window, "differ", {"model": rival.against, "label": rival.old, "confidence": confidence}, rival)
 
     def _room(self) -> bool:
         now = self._clock.monotonic()
@@ -170,24 +173,50 @@ class CaseKeeper:
 
     def _flush(self, jobs: Sequence[_Job]) -> None:
         """Write, on the thread."""
-        assert self.store is not None
         self._done += len(jobs)
         cases = [job for job in jobs if isinstance(job, Case)]
         try:
-            self.store.write(cases, [job for job in jobs if not isinstance(job, Case)], self._clock.wall())
+            stripped = self._opened().write(
+                cases, [job for job in jobs if not isinstance(job, Case)], self._clock.monotonic()
+            )
         except StoreError as error:
             self._failed(jobs, error)
             return
         self._metrics.counts["cases_kept_total"] += len(cases)
+        if stripped:
+            log.warning(
+                "cases: dropped the windows of labelled cases, kept the labels: count=%d; export them earlier, or "
+                "raise max_bytes or max_days", stripped
+            )  # fmt: skip
         if self._failing:
             log.info("cases: kept again")
         self._failing = False
 
+    def _opened(self) -> CaseStore:
+        """Return the store; open it where that is due (rule 6)."""
+        if self._damaged and self.store is not None:
+            self.store.close()
+            self.store = None
+        if self.store is None:
+            now, config = self._clock.monotonic(), self._config
+            if now < self._again_at:
+                raise StoreError("its file could not be opened a moment ago")
+            self._again_at = now + _AGAIN_S
+            store = open_or_salvage(config.path, config.max_bytes, config.max_days, damaged=self._damaged)
+            store.draw("")  # makes the secret, before two threads ask for it
+            self.store, self._damaged = store, False
+        return self.store
+
     def _failed(self, jobs: Sequence[_Job], error: Exception) -> None:
         self._lost(sum(isinstance(job, Case) for job in jobs))
         if not self._failing:
-            log.warning("cases: none are kept: %s", error)
+            log.error("cases: none are kept, trying again: error=%s", error)
         self._failing = True
+        self.distrust(error)
+
+    def distrust(self, error: Exception) -> None:
+        """Set the file aside before the next write, if an error of reading or writing it says that it is damaged."""
+        self._damaged = self._damaged or isinstance(error, StoreCorrupt)
 
     def _lost(self, n: int) -> None:
         self._metrics.counts["cases_lost_total"] += n

@@ -30,6 +30,8 @@ _WHY: Final = {
 }
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _COLUMNS: Final = 60
+_ANSWER_S: Final = 10.0
+"""Time that an application has to empty the log of its outbox."""
 
 
 def add(commands: Any) -> None:
@@ -67,16 +69,23 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
     from edge_runtime.config import load_config  # noqa: PLC0415
 
-    config = load_config(options.config).cases
+    whole = load_config(options.config)
+    config = whole.cases
     if config is None or config.keep == "nothing":
         raise ConfigError(f'{options.config} keeps no cases; add [cases] with path = "cases.db"')
     if not config.path.exists():
         raise ConfigError(f"no case was kept yet: {config.path} does not exist")
     store = CaseStore(config.path, config.max_bytes, config.max_days)
     try:
-        return _DO[options.action](store, options)
+        found = _DO[options.action](store, options)
     finally:
         store.close()
+    if options.action == "erase" and (outbox := whole.outbox) is not None and outbox.path.exists():
+        from edge_runtime.clock import SystemClock  # noqa: PLC0415
+        from edge_runtime.durable.outbox.control import fold  # noqa: PLC0415
+
+        fold(outbox, SystemClock(), _ANSWER_S)
+    return found
 
 
 def _list(store: CaseStore, options: argparse.Namespace) -> int:
@@ -99,7 +108,7 @@ def _label(store: CaseStore, options: argparse.Namespace) -> int:
         if answer is None:
             break
         try:
-            store.label(case.id, answer)
+            store.label(case.id, answer, "command")
         except InputError as error:  # the application goes on meanwhile, and cases make room
             print(f"not noted: {_clean(str(error))}")
             continue

@@ -112,9 +112,7 @@ class Observers:
         if config is None or config.keep == "nothing":
             return None
         from edge_runtime.cases.keeper import CaseKeeper  # noqa: PLC0415 - SQLite, only where cases are kept
-        from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415
 
-        path_checks.check(config.path, "cases.path")
         keeper = CaseKeeper(
             config,
             audit_share=0.0 if app.cloud is None else app.config.gate.audit_share,
@@ -173,5 +171,6 @@ class Observers:
             restart=app.restart,
             publish_stats=app.brokers.publish_stats,
             cases=lambda: None if self.cases is None else self.cases.store,
+            fold_outbox=lambda: None if app.cloud is None else app.cloud.outbox.fold(),
             cloud="" if config.cloud is None else config.cloud.url,
         )

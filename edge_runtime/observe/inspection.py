@@ -68,7 +68,7 @@ class Inspection:
             subject.loop.call_soon_threadsafe,
             self._report,
             metrics=metrics,
-            routes=self._routes(Review(subject.cases)),
+            routes=self._routes(Review(subject.cases, subject.fold_outbox)),
             guard=guard,
             barrier=barrier,
         )

@@ -29,16 +29,18 @@ class Review:
 
     Args:
         store: gives the file of the cases; None where none are kept.
+        fold_outbox: empties the outbox's log, where erased values may stand.
     """
 
-    def __init__(self, store: Callable[[], CaseStore | None]) -> None:
+    def __init__(self, store: Callable[[], CaseStore | None], fold_outbox: Callable[[], None]) -> None:
         self._found = store
+        self._fold_outbox = fold_outbox
 
     @property
     def _store(self) -> CaseStore:
         store = self._found()
         if store is None:
-            raise Refused(404, "this application keeps no cases; add [cases] with a path")
+            raise Refused(404, "this application keeps no cases now; add [cases] with a path, or see its log")
         return store
 
     def listed(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +76,7 @@ class Review:
         label = asked.get("label")
         if not isinstance(label, str):
             raise InputError("label", "label must be a text")
-        self._store.label(case.id, label)
+        self._store.label(case.id, label, "page")
         return {"counts": self._store.counts()}
 
     def erase(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +84,9 @@ class Review:
         key = asked.get("key")
         if asked.get("all") is not True and not isinstance(key, str):
             raise InputError("erase", 'say {"key": KEY} or {"all": true}')
-        return {"erased": self._store.erase(None if asked.get("all") is True else key)}
+        erased = self._store.erase(None if asked.get("all") is True else key)
+        self._fold_outbox()
+        return {"erased": erased}
 
     def exported(self, parameters: Mapping[str, Any]) -> Reply:
         """Give the labelled cases as a CSV file."""

@@ -59,5 +59,7 @@ class Subject:
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cases: Callable[[], CaseStore | None] = lambda: None
     """The file of kept cases, from any thread; None where none are kept."""
+    fold_outbox: Callable[[], None] = lambda: None
+    """Empty the outbox's log (`edge_runtime.durable.outbox.Outbox.fold`), from any thread."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

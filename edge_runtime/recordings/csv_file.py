@@ -18,6 +18,7 @@ from edge_runtime.codecs.numbers import UNITS_PER_S, check_key, iso8601
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.recordings.columns import is_empty, unit_of
+from edge_runtime.recordings.spreadsheet import unguarded
 from edge_runtime.recordings.tables import ROWS, Block, find_columns, of_all, to_physical
 from edge_runtime.types import Float64
 
@@ -68,7 +69,10 @@ def _opened(path: Path, delimiter: str) -> Iterator[_Opened]:
     with file:
         first = file.readline(1 << 20)
         delimiter = delimiter or max(",;\t|", key=first.count)
-        header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter, skipinitialspace=True), [])]
+        header = [
+            unguarded(name).strip()
+            for name in next(csv.reader([first], delimiter=delimiter, skipinitialspace=True), [])
+        ]
         if not any(header):
             raise ConfigError(f"{path}: the first line must name the columns")
         rows = _rows(file, delimiter, 2)
@@ -111,7 +115,7 @@ def csv_columns(path: Path) -> dict[str, Sequence[Any]]:
             for number, cells in lines:
                 if len(cells) != len(header):
                     raise ConfigError(f"{path}: line {number} has another number of columns than the header")
-                rows.append(cells)
+                rows.append([unguarded(cell) for cell in cells])
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
     if not rows:
@@ -209,7 +213,7 @@ class _Csv:
             table = np.column_stack((table[kept], stamps))
         keys: str | list[str] = self._key
         if key is not None:
-            rows, kept, keys = self._parsed(rows, key, check_key)
+            rows, kept, keys = self._parsed(rows, key, lambda cell: check_key(unguarded(cell)))
             table = table[kept]
         return Block(
             t=self._counted(keys, len(rows)) if time is None else table[:, -1] / UNITS_PER_S.get(unit, 1.0),
@@ -217,7 +221,7 @@ class _Csv:
             keys=keys,
             places=[line for line, _ in rows],
             unit="line",
-            labels="" if label is None else [cells[label].strip() for _, cells in rows],
+            labels="" if label is None else [unguarded(cells[label].strip()) for _, cells in rows],
             channels=of_all(present, self._contract),
         )
 

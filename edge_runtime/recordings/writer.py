@@ -18,6 +18,7 @@ import orjson
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel
+from edge_runtime.recordings.spreadsheet import guarded
 from edge_runtime.system.durable_file import sync_folder, write_all
 from edge_runtime.types import Float32, Float64
 
@@ -107,7 +108,7 @@ class RecordingWriter:
 
 
 def _cells(cells: Sequence[str]) -> str:
-    """Write cells as CSV, quoted where they must be."""
+    """Write cells as CSV, quoted where they must be, and none of them a formula."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n").writerow(map(guarded, cells))  # what ends lines is quoted in cells
+    return text.getvalue()[:-2]

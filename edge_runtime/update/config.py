@@ -58,7 +58,8 @@ class UpdateConfig:
     key_threshold: int = 1
     """Number of ``trusted_keys`` that must have signed a new set of keys."""
     shadow_s: float = 60.0
-    """Length of the shadow run: a new model answers beside the old one, unpublished, before it takes over."""
+    """Length of the shadow run: a new model answers beside the old one, unpublished, before it takes over. With
+    ``prove = "better"``: labels decide over the windows of this time at least; take a day."""
     shadow_windows: int = 200
     """Windows that the shadow run must answer besides. Both 0: no shadow run."""
     trial_s: float = 300.0
@@ -69,9 +70,9 @@ class UpdateConfig:
     """``same``: a new model stays if it mostly agrees with the old one. ``better``: if labels of windows on which the
     two differ say that it is the better one; people label them with ``edge-runtime review``, or on the page."""
     prove_labels: int = 60
-    """Labels that a proof may ask for."""
+    """Labels that a proof may ask for; 200 at most are counted. They are looked at after each quarter of them."""
     prove_s: float = 14 * 86_400.0
-    """Time until a new model that is not proved is held back."""
+    """Time with the power on until a new model that is not proved is held back."""
     min_agreement: float = 0.9
     """Share of compared windows on which both models give the same answer; not asked for by ``prove = "better"``."""
     max_slowdown: float = 3.0

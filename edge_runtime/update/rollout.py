@@ -151,7 +151,7 @@ class Rollout:
                 new.close()
                 self.hold_back(why)
                 return
-            self.proof.follow(candidate.sha256, old.model.manifest.model, old.model)
+            self.proof.follow(candidate.sha256, old.model.manifest.model, self._store.state.attempt, old.model)
         if (
             old is None
             or check.difference(old.model.manifest, new.model.manifest)
@@ -223,7 +223,7 @@ class Rollout:
     def _may_go_on(self, run: Run) -> bool:
         """Return whether labels prove a candidate, where they have to, and there is an old model to compare it with."""
         proof = None if run.candidate.by_operator else self.proof
-        return proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or proof.accepted
+        return proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or proof.accepts()
 
     def look_back(self) -> None:
         """Go back from what was accepted, where labels that came after its proof speak against it."""

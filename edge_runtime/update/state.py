@@ -93,7 +93,9 @@ class Proved:
     labels: Labels
     """Those that proved it."""
     windows: tuple[int, ...]
-    """Windows that had these labels, as drawn (`edge_runtime.cases.store.drawn`): the cases may go, and others come."""
+    """Windows that had these labels, as drawn (`edge_runtime.cases.draw`): the cases may go, and others come."""
+    attempt: int = -1
+    """Number of the try that proved it; -1: of a version that did not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,8 @@ class State:
     """Outcomes of the last updates, the oldest first."""
     since_s: float = 0.0
     """When the candidate's phase began, seconds since 1970; 0 until it is written, as in `Outcome`."""
+    attempt: int = 0
+    """Number of candidates that were tried: labels of one try do not count in another."""
     proved: Proved | None = None
     """Of the last candidate that labels proved to be better."""
 
@@ -154,6 +158,7 @@ def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | Non
     return replace(
         state, phase=phase, candidate=candidate, starts=1, since_s=0.0, last=f"{candidate.model}: {phase}",
         held=tuple(one for one in state.held if (one.name, one.version) != (candidate.name, candidate.version)),
+        attempt=state.attempt + (phase == "shadow"),
         proved=None if candidate.by_operator else proved or state.proved,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Requests of ``edge-runtime outbox`` to the application that owns an outbox: retry or drop dead letters.
+"""Requests of a command to the application that owns an outbox: retry or drop dead letters, or empty its log.
 
 They lie beside the database, as ``outbox.db.request`` and ``outbox.db.answer`` (`edge_runtime.system.control_spool`),
 and are looked for once a second.
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edge_runtime.clock import Clock
+from edge_runtime.durable.config import OutboxConfig
 from edge_runtime.durable.outbox.outbox import Outbox
-from edge_runtime.errors import StoreError
+from edge_runtime.errors import StoreError, StoreInUse
 from edge_runtime.system.control_spool import Spool
 
 log = logging.getLogger(__name__)
 
-Action = Literal["retry", "drop"]
+Action = Literal["retry", "drop", "fold"]
 
 MAX_IDS = 1000
 """Ids in one request."""
@@ -30,7 +31,7 @@ def ask(path: Path, action: Action, ids: Sequence[str], clock: Clock, timeout_s:
 
     Args:
         path: of the database.
-        action: ``retry`` queues them again, ``drop`` drops them for good.
+        action: ``retry`` queues them again, ``drop`` drops them for good, ``fold`` needs none (`Outbox.fold`).
         ids: at most `MAX_IDS`.
         clock: for the time-out.
         timeout_s: how long the owner may take.
@@ -43,6 +44,19 @@ def ask(path: Path, action: Action, ids: Sequence[str], clock: Clock, timeout_s:
     """
     answer = _spool(path).ask_running({"action": action, "ids": list(ids)}, clock, timeout_s, ", or is it stopping")
     return int(answer["done"])
+
+
+def fold(config: OutboxConfig, clock: Clock, timeout_s: float) -> None:
+    """Empty the log of an outbox, or have the application do so that has it open.
+
+    Raises:
+        StoreError: it cannot be opened, or its owner did not answer.
+    """
+    try:
+        with Outbox(config, clock) as outbox:
+            outbox.fold()
+    except StoreInUse:
+        ask(config.path, "fold", (), clock, timeout_s)
 
 
 def serve(path: Path, outbox: Outbox) -> bool:
@@ -74,6 +88,9 @@ def _do(asked: dict[str, Any], outbox: Outbox) -> dict[str, Any]:
             done = outbox.requeue(ids)
         elif action == "drop":
             done = outbox.discard(ids)
+        elif action == "fold":
+            outbox.fold()
+            done = 0
         else:
             return {"error": f"the running application does not know {str(action)[:40]!r}; update it"}
     except StoreError as error:

@@ -482,6 +482,10 @@ class Outbox:
         """
         return sum(self._file.run(partial(self._discard, case_id)) for case_id in ids)
 
+    def fold(self) -> None:
+        """Copy the log into the database and empty it: bodies of cases that have left stand nowhere after that."""
+        self._file.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+
     def _dead_page(self, after: int, db: Connection) -> list[tuple[int, DeadLetter | None]]:
         page = db.execute(_DEAD_PAGE, (after, _DEAD_AT_ONCE)).fetchall()
         return [(row[0], self._letter(db, row)) for row in page]

@@ -44,13 +44,13 @@ class Damage:
 
 def finish(path: Path) -> None:
     """Complete, or throw away, a salvage that a crash interrupted."""
-    rebuilt = _rebuilt(path)
+    rebuilt = rebuilt_of(path)
     if rebuilt.exists():
-        decided = not path.exists() or any(aside.samefile(path) for aside in _set_aside(path))
+        decided = not path.exists() or any(aside.samefile(path) for aside in set_aside(path))
         if decided:
             _switch(path, rebuilt)
         else:
-            _remove(rebuilt)
+            remove(rebuilt)
 
 
 def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
@@ -60,8 +60,8 @@ def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
         sqlite3.Error, OSError: no room or no luck with the new file; the old one is still in place.
     """
     path = config.path
-    rebuilt = _rebuilt(path)
-    _remove(rebuilt)
+    rebuilt = rebuilt_of(path)
+    remove(rebuilt)
     new, ledger = open_database(replace(config, path=rebuilt), connect)
     try:
         recovered, lost = _carry_over(path, connect, new, ledger, rebuilt, config.remembered)
@@ -69,6 +69,16 @@ def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
         new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
         close_quietly(new)
+    return Damage(cause=cause, set_aside=replace_damaged(path), recovered=recovered, lost=lost)
+
+
+def replace_damaged(path: Path) -> Path:
+    """Put what was rebuilt in the place of the damaged file at `path`; return where that one was set aside.
+
+    Raises:
+        OSError: the disk fails; the old one is still in place, or `finish` does the rest.
+    """
+    rebuilt = rebuilt_of(path)
     _flush(rebuilt)
     aside = _next_aside(path)
     if log_of(path).exists():
@@ -76,9 +86,9 @@ def salvage(config: OutboxConfig, connect: Connect, cause: str) -> Damage:
     os.link(path, aside)
     sync_folder(path.parent)
     _switch(path, rebuilt)
-    for old in _set_aside(path)[:-_KEEP]:
-        _remove(old)
-    return Damage(cause=cause, set_aside=aside, recovered=recovered, lost=lost)
+    for old in set_aside(path)[:-_KEEP]:
+        remove(old)
+    return aside
 
 
 def _switch(path: Path, rebuilt: Path) -> None:
@@ -296,11 +306,12 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _rebuilt(path: Path) -> Path:
+def rebuilt_of(path: Path) -> Path:
+    """Return where the file is built that takes the place of a damaged one."""
     return path.with_name(path.name + ".rebuilt")
 
 
-def _set_aside(path: Path) -> list[Path]:
+def set_aside(path: Path) -> list[Path]:
     """Damaged files beside `path`, oldest first."""
     start = f"{path.name}.damaged-"
     numbers = [entry.name.removeprefix(start) for entry in path.parent.glob(f"{path.name}.damaged-*")]
@@ -308,11 +319,12 @@ def _set_aside(path: Path) -> list[Path]:
 
 
 def _next_aside(path: Path) -> Path:
-    taken = _set_aside(path)
+    taken = set_aside(path)
     last = int(taken[-1].name.rpartition("-")[2]) if taken else 0
     return path.with_name(f"{path.name}.damaged-{last + 1}")
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a database and its log."""
     for victim in (path, log_of(path)):
         victim.unlink(missing_ok=True)

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.cases.case import Rival
 from edge_runtime.cases.config import CasesConfig
 from edge_runtime.cases.keeper import CaseKeeper
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.errors import StoreError
+from edge_runtime.errors import StoreCorrupt, StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.system.loop import Loop
@@ -103,6 +104,10 @@ def test_no_more_are_kept_in_a_minute_than_asked_for(tmp_path: Path, manifest: M
     kept.clock.advance(61)
     kept.see(*(answered(at, hard=True) for at in range(20, 23)))
     assert len(kept.reasons(8)) == 8
+    rival = Rival(bundle="f" * 64, against="m/1", attempt=1, old="x", new="y")
+    for at in range(100, 140):
+        kept.keeper.differ(answered(at)[0], 0.5, rival)
+    assert list(kept.reasons(48).values()).count("differ") == 40, "these were drawn"
     kept.keeper.close(PATIENCE_S)
 
 
@@ -141,6 +146,28 @@ def test_a_disk_that_fails_costs_cases_and_no_answer(
     kept.see(answered(2, hard=True))
     assert kept.reasons(1) == {"a@2": "hard"}
     kept.keeper.close(PATIENCE_S)
+
+
+def test_a_file_that_is_found_damaged_is_set_aside_with_the_next_case_and_its_labels_go_on(
+    tmp_path: Path, manifest: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path / "cases.db", manifest)
+    kept.see(answered(1, hard=True))
+    kept.reasons(1)
+    assert kept.keeper.store is not None
+    kept.keeper.store.label("a@1", manifest.output.labels[0], "page")
+    kept.keeper.distrust(StoreError("busy"))
+    kept.keeper.distrust(StoreCorrupt("a page is not what it was", None))
+    kept.see(answered(2, hard=True))
+    until(lambda: kept.metrics.counts["cases_lost_total"] == 1)  # the file was opened a moment ago
+    kept.clock.advance(11.0)
+    kept.see(answered(3, hard=True))
+    until(lambda: kept.metrics.counts["cases_kept_total"] == 2)
+    assert set(kept.reasons(2)) == {"a@1", "a@3"}
+    kept.keeper.close(PATIENCE_S)
+    assert caplog.text.count("cases: set a damaged file aside: ") == 1
+    assert "labels_kept=1" in caplog.text
+    assert (tmp_path / "cases.db.damaged-1").exists()
 
 
 def test_cases_of_a_running_application_are_listed_labelled_exported_and_erased(tmp_path: Path) -> None:

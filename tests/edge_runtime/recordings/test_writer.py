@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.reader import iter_readings
+from edge_runtime.recordings.reader import columns_of, iter_readings
 from edge_runtime.recordings.writer import RecordingWriter
 from edge_runtime.types import Float32
 
@@ -23,26 +24,45 @@ CONTRACT = InputContract(channels=CHANNELS, rate_hz=50, window=10, hop=5)
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
 
 
+FORMULAS = st.text("=+-@'1a", min_size=1, max_size=6)
+
+
 @given(
-    key=NAMES,
+    key=NAMES | FORMULAS,
+    label=FORMULAS,
     values=arrays.arrays(
         np.float32, st.tuples(st.integers(1, 20), st.just(2)), elements=st.floats(-(2.0**100), 2.0**100, width=32)
     ),
     start=st.floats(0, 4e9),
 )
 def test_what_is_written_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory, key: str, values: Float32, start: float
+    tmp_path_factory: pytest.TempPathFactory, key: str, label: str, values: Float32, start: float
 ) -> None:
     """Mutations that this finds: digits cut off, a key with a comma or a quote, columns out of order."""
     path = tmp_path_factory.mktemp("recording") / "walk.csv"
     t = start + np.arange(len(values), dtype=np.float64) * 0.02
     writer = RecordingWriter(path, CHANNELS, labelled=True)
-    writer.write(key, t, values, label="walking")
+    writer.write(key, t, values, label=label)
     writer.close()
+    assert set(columns_of(path)["label"]) == {label}
     readings = list(iter_readings(path, CONTRACT))
     assert {reading.key for reading in readings} == {key}
     assert np.array_equal(np.concatenate([reading.values for reading in readings]), values)
     assert np.concatenate([np.atleast_1d(reading.t) for reading in readings]) == pytest.approx(t, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "cell", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1+1", "\r=1", "\uff1d1", "'=1"]
+)
+def test_no_cell_is_a_formula_for_a_spreadsheet(tmp_path: Path, cell: str) -> None:
+    writer = RecordingWriter(tmp_path / "a.csv", (Channel(name=cell.strip(), unit="1"),), labelled=True)
+    writer.write(cell, np.array([1.0]), np.array([[-2.5]], np.float32), label="-1")
+    writer.close()
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        header, row = csv.reader(file, strict=True)
+    assert (header[-1], row[1], row[2]) == (f"'{cell.strip()}", *[f"'{cell}"] * 2)
+    assert row[3:] == ["-1", "-2.5"], "numbers stay numbers"
+    assert cell.strip() in columns_of(tmp_path / "a.csv")
 
 
 def test_units_persons_and_labels_stand_in_the_header_and_rows(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 import pytest
 
 from edge_runtime.cases.case import NONE_OF_THESE, SKIP, Case, Rival
-from edge_runtime.cases.store import CaseStore, drawn
+from edge_runtime.cases.store import CaseStore
 from edge_runtime.cli import main
 from edge_runtime.config import AppConfig, parse
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.update.proof import standing_of
-from edge_runtime.update.prove import FEWEST, Labels
+from edge_runtime.update.prove import FEWEST, looks
+from edge_runtime.update.update_store import UpdateStore
 from tests.edge_runtime.cases.kept import case
 from tests.edge_runtime.update.devices import APP, Device, Factory, assert_no_window_missing, configured, drop, state_of
 
+LOOK = looks(60)[0]
 CASES = '\n[cases]\npath = "cases.db"\nhard = false\nsuspect = false\nmax_per_minute = 6000\n'
 Say = Callable[[Rival], str]
 
@@ -52,7 +55,7 @@ def person(folder: Path, say: Say) -> Callable[[], None]:
     def look() -> None:
         for kept in store.each(one["id"] for one in store.summaries("open", 1)):
             with suppress(InputError):  # it made room meanwhile
-                store.label(kept.id, say(rival_of(kept)))
+                store.label(kept.id, say(rival_of(kept)), "page")
 
     return look
 
@@ -105,16 +108,16 @@ def test_a_proof_goes_on_after_a_restart_and_waits_for_people_as_long_as_it_may(
         look()
         look()
         device.until(lambda: device.updates.status()["proof"]["labels"] == 2)
-        since = device.state.since_s
     with Device(proving(folder)) as again:
         again.until(lambda: again.updates.rollout.stage == "shadow" and again.updates.status()["proof"]["labels"] == 2)
-        assert again.state.since_s == since, "a restart gives it no more time"
         assert again.app.model.manifest.model == "watch/1"
-    with Device(proving(folder, prove_s=0.001)) as late:
+        ran_s = again.updates.rollout.proof.standing.ran_s
+        again.until(lambda: again.updates.rollout.proof.standing.ran_s > ran_s + 0.5)
+    with Device(proving(folder, prove_s=ran_s + 0.5)) as late:  # a restart gives it no more time
         late.until(lambda: late.state.held_back("watch", 2))
         held = late.state.held_back("watch", 2)
         assert held is not None
-        assert "it was not proved in time (prove_s): " in held.reason
+        assert "it was not proved by its labels in time: " in held.reason
         assert late.app.model.manifest.model == "watch/1"
 
 
@@ -122,8 +125,8 @@ def test_a_proof_goes_on_after_a_restart_and_waits_for_people_as_long_as_it_may(
 def test_labels_that_come_after_a_proof_reverse_it(factory: Factory, folder: Path) -> None:
     with Device(proving(folder)) as device:
         drop(folder, factory.bundle(2, seed=5))
-        device.until(lambda: device.updates.status().get("proof", {}).get("waiting", 0) >= 3 * FEWEST)
-        labelling(device, folder, for_it, lambda: device.updates.status()["proof"]["labels"] >= FEWEST)
+        device.until(lambda: device.updates.status().get("proof", {}).get("waiting", 0) >= 4 * LOOK)
+        labelling(device, folder, for_it, lambda: device.updates.status().get("proof", {}).get("labels", 0) >= LOOK)
         device.until_runs("watch/2")
         labelling(device, folder, against_it, lambda: device.state.held_back("watch", 2))
         device.until(lambda: device.app.model.manifest.model == "watch/1")
@@ -133,24 +136,79 @@ def test_labels_that_come_after_a_proof_reverse_it(factory: Factory, folder: Pat
     assert_no_window_missing(device.answers)
 
 
+RIVAL = Rival(bundle="f" * 64, against="watch/1", attempt=1, old="sit", new="walk")
+
+
+def waiting(store: CaseStore, n: int) -> list[Case]:
+    """Windows that wait for a label, in the order in which labels count."""
+    store.write([replace(case(at), why="differ", rival=RIVAL) for at in range(n)], [], 0.0)
+    return list(store.each(one["id"] for one in store.summaries("open", n)))
+
+
 def test_labels_after_a_proof_are_of_other_windows_though_its_own_have_made_room_or_were_changed(folder: Path) -> None:
     """Mutation: the difference of two counts; once the proof's cases are gone, it hides labels that are for it."""
     store = library(folder)
-    rival = Rival(bundle="f" * 64, against="watch/1", old="sit", new="walk")
-    kept = [replace(case(at), why="differ", rival=rival) for at in range(40)]
-    store.write(kept[:FEWEST], [], 0.0)
-    for one in kept[:FEWEST]:
-        store.label(one.id, "walk")
-    windows = tuple(standing_of(store, "f" * 64).said)
-    store.label("a@0", "sit")
-    store.label("a@1", "")
-    assert standing_of(store, "f" * 64).later(windows) == Labels()
-    store.erase("a")
-    store.write(kept[FEWEST:29], [], 0.0)
-    for one in kept[FEWEST:29]:
-        store.label(one.id, "sit" if one is kept[20] else "walk")
-    assert standing_of(store, "f" * 64).later(windows) == Labels(wins=17, losses=1)
+    kept = waiting(store, 40)
+    for one in kept[:LOOK]:
+        store.label(one.id, "walk", "page")
+    windows = [draw for draw, said in standing_of(store, "f" * 64).said.items() if said]
+    assert len(windows) == LOOK
+    store.label(kept[0].id, "sit", "page")
+    store.label(kept[1].id, "", "page")
+    assert standing_of(store, "f" * 64).counted(windows) == []
+    for at, one in enumerate(kept[LOOK : LOOK + 20]):
+        store.label(one.id, "sit" if at == 5 else "walk", "page")
+    assert standing_of(store, "f" * 64).counted(windows) == ["for"] * 5 + ["against"] + ["for"] * 14
     store.close()
+
+
+def test_labels_count_up_to_the_first_window_without_one_and_where_people_may_give_them(folder: Path) -> None:
+    store = library(folder)
+    kept = waiting(store, 20)
+    for one in reversed(kept[3:]):
+        store.label(one.id, "walk", "page")
+    assert standing_of(store, "f" * 64).counted() == [], "however many there are"
+    store.label(kept[0].id, "walk", "command")
+    store.label(kept[1].id, SKIP, "page")
+    store.label(kept[2].id, "walk", "cloud")
+    standing = standing_of(store, "f" * 64)
+    assert (standing.counted(), standing.labels.given, standing.waiting) == (["for"], 18, 1), "a cloud has no say"
+    store.label(kept[2].id, NONE_OF_THESE, "page")
+    assert standing_of(store, "f" * 64).counted() == ["for", "neither", *["for"] * 17]
+    assert "19 of 30 in the order drawn" in standing_of(store, "f" * 64).line(60)
+    store.close()
+
+
+@pytest.mark.slow
+def test_a_proof_that_a_version_before_began_begins_again_and_says_so(
+    factory: Factory, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Device(proving(folder)) as device:
+        drop(folder, factory.bundle(2, seed=5))
+        device.until(lambda: device.updates.status().get("proof", {}).get("waiting", 0) >= 2)
+        bundle = device.state.candidate
+        assert bundle is not None
+    store = library(folder)
+    store.erase(None)
+    old = Rival(bundle=bundle.sha256, against="watch/1", old="sit", new="walk")
+    store.write([replace(case(at), why="differ", rival=old) for at in range(LOOK)], [], 0.0)
+    for at in range(LOOK):
+        store.label(f"a@{at}", "walk", "page")
+    store.close()
+    with closing(sqlite3.connect(folder / "cases.db")) as db, db:
+        db.execute("""UPDATE cases SET origin = '', rival = json_remove(CAST(rival AS TEXT), '$.attempt')""")
+        db.execute("UPDATE cases SET rival = CAST(rival AS BLOB)")
+        db.execute("DELETE FROM state")
+    state = UpdateStore(folder / "updates")
+    state.change(lambda now: replace(now, attempt=0))  # what a state without it is read as
+    state.close()
+    with Device(proving(folder)) as again:
+        again.until(lambda: again.updates.status().get("proof", {}).get("waiting", 0) >= 2)
+        assert again.updates.status()["proof"]["labels"] == 0
+        assert again.app.model.manifest.model == "watch/1"
+    assert (
+        caplog.text.count(f"update: began the proof again: labels={LOOK} reason=they were drawn without a secret") == 1
+    )
 
 
 @pytest.mark.slow
@@ -162,10 +220,13 @@ def test_windows_that_wait_come_in_random_order_and_those_skipped_count_not_at_a
         drop(folder, factory.bundle(2, seed=5))
         device.until(lambda: device.updates.status().get("proof", {}).get("waiting", 0) >= 2 * FEWEST)
         store = library(folder)
-        waiting = [drawn(one["id"]) for one in store.summaries("open", 200)]
-        assert waiting == sorted(waiting), "in random order"
+        keeper = device.app.cases
+        assert keeper is not None
+        assert keeper.store is not None
+        numbers = [keeper.store.draw(one["id"]) for one in store.summaries("open", 200)]
+        assert numbers == sorted(numbers), "in random order"
         for one, said in zip(store.summaries("open", 3), (SKIP, NONE_OF_THESE, SKIP), strict=True):
-            store.label(one["id"], said)
+            store.label(one["id"], said, "page")
         device.until(lambda: device.updates.status()["proof"]["neither"] == 1)
         assert device.updates.status()["proof"]["labels"] == 1
 

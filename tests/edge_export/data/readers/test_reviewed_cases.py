@@ -17,7 +17,7 @@ def test_each_labelled_case_is_a_recording_with_its_label_and_its_sensor_as_grou
     cases = {one.id: one for one in (case(1), case(2), case(3), case(2, "b"))}  # 2 s each, so these overlap
     store.write(list(cases.values()), [], 0.0)
     for id_, label in (("a@1", "walk"), ("a@2", "sit"), ("a@3", "walk"), ("b@2", "sit")):
-        store.label(id_, label)
+        store.label(id_, label, "page")
     (tmp_path / "data").mkdir()
     export(store, tmp_path / "data" / "reviewed.csv")
     origin = Origin(name="reviewed", source="reviewed.csv", licence="own")

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_with_a_line_and_counted(
     assert device.answers.models() == ["watch/1"]
     assert list((folder / "updates/bundles").iterdir()) == []
     assert list((folder / "updates/incoming").iterdir()) == []
-    (line,) = [record.message for record in caplog.records if "refused: " in record.message]
+    (line,) = [record.message for record in caplog.records if "refused: what=" in record.message]
     assert "\n" not in line
     assert line.startswith("update: refused: what=new.edge reason=")
     (ended,) = state_of(folder).history

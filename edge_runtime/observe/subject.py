@@ -59,5 +59,7 @@ class Subject:
     """Publish figures on the retained topic ``$stats`` below each broker's status topic."""
     cases: Callable[[], CaseStore | None] = lambda: None
     """The file of kept cases, from any thread; None where none are kept."""
+    sinks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """Each sink: what waits for it, since when it takes nothing, what it dropped."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

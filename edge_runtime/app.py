@@ -170,7 +170,7 @@ class App:
                 windower=windower_of(manifest.input, self._window, self.metrics),
                 task=self.model.task(config.gate.threshold),
                 budget=self.budget,
-                sinks=self.sinks,
+                sinks=self.guarded.guards,
                 escalation=self.escalator,
                 metrics=self.metrics,
                 clock=self.clock,

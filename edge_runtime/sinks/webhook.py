@@ -27,6 +27,7 @@ from edge_runtime.types import Answer, Done
 logger = logging.getLogger(__name__)
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024  # of the endpoint's answer, whose body is not used
+_MOST_BAD: Final = 1000  # keys
 _LAST_S: Final = 1.0  # for the thread to end, after the time that closing may take
 SUSPECT_AFTER: Final = 4
 """Failures of a request after which another one is tried in its place; 1 once rule 4 has found such an answer."""
@@ -97,6 +98,7 @@ class _AckGroup:
 
 class _Item(NamedTuple):
     serial: int
+    key: str
     body: bytes
     group: _AckGroup
 
@@ -144,7 +146,8 @@ class WebhookSink:
     3. A request that has failed `SUSPECT_AFTER` times, for no reason that holds for all, is suspected, and an answer
        behind it is tried alone. Where that is taken, the endpoint works: the suspect is tried again at once, an array
        in halves.
-    4. A single answer that was suspected while `OUTLIVED` others were taken is dropped: ``webhook_undeliverable``.
+    4. A single answer that was suspected while `OUTLIVED` others were taken is dropped: ``webhook_undeliverable``. The
+       next ones of its key go alone, and one other taken is enough; the first of them that is taken ends that.
     5. Where the answer behind fails as well, the endpoint is down for all: both are tried again by rule 2, in order,
        and the next suspicion tries a further one. Nothing is dropped for that.
     6. Meanwhile the queue is bounded (``webhook_full``). How long readings wait is the guard's
@@ -183,6 +186,7 @@ class WebhookSink:
         self._suspect: _Request | None = None
         self._failures = 0  # in a row
         self._suspect_after = SUSPECT_AFTER
+        self._bad: dict[str, None] = {}  # keys with an answer that rule 4 dropped, the oldest first
         self._finished: deque[tuple[Sequence[_Item], str]] = deque()
         self._closing = False
         self._give_up_at = float("inf")
@@ -202,7 +206,7 @@ class WebhookSink:
                 done()
             return
         group = _AckGroup(len(answers), done)
-        items = [_Item(next(self._serial), answer.to_json(), group) for answer in answers]
+        items = [_Item(next(self._serial), answer.key, answer.to_json(), group) for answer in answers]
         dropped: list[_Item] = []
         with self._changed:
             room = self._config.max_queued - len(self._queue)
@@ -264,24 +268,33 @@ class WebhookSink:
             if (found := self._untried(self._suspect)) is not None:
                 return found
             self._exonerate(self._suspect)
-        if self._todo:
-            return self._todo.popleft()
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._todo or self._closing)
+            if self._closing and self._clock.monotonic() >= self._give_up_at:
+                return None
+        if not self._todo:
+            self._fetch()
+        return self._todo.popleft() if self._todo else None
+
+    def _fetch(self) -> None:
         size = self._config.max_batch if self._config.body == "array" else 1
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
-            if not self._queue or (self._closing and self._clock.monotonic() >= self._give_up_at):
-                return None
-            return _Request([self._queue.popleft() for _ in range(min(size, len(self._queue)))])
+            items = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+        if items:
+            self._again(_Request(items))
 
     def _untried(self, suspect: _Request) -> _Request | None:
-        """Take one answer that has not failed; half of a suspected array where no other is there."""
-        for request in self._todo:
-            if not request.failures:
-                self._todo.remove(request)
-                return request
-        with self._changed:
-            if self._queue:
-                return _Request([self._queue.popleft()])
+        """Take one answer that has not failed, of no bad key; half of a suspected array where no other is there."""
+        for look_further in (True, False):
+            for request in self._todo:
+                if not request.failures and request.items[0].key not in self._bad:
+                    self._todo.remove(request)
+                    first, *others = request.items
+                    if others:
+                        self._again(_Request(others))
+                    return _Request([first])
+            if look_further:
+                self._fetch()
         if len(suspect.items) == 1:
             return None
         self._suspect, other = suspect.halves()
@@ -303,6 +316,7 @@ class WebhookSink:
                 self._done_with(request.items, "webhook_rejected")
         else:
             self._answered()
+            self._bad.pop(request.items[0].key, None)
             self._done_with(request.items, "")
         return True
 
@@ -336,12 +350,17 @@ class WebhookSink:
         suspect.outlived += 1
         if len(suspect.items) > 1:  # rule 3
             self._again(*suspect.halves())
-        elif suspect.outlived < OUTLIVED:
+        elif suspect.outlived < OUTLIVED and suspect.items[0].key not in self._bad:
             self._again(suspect)
         else:  # rule 4
-            logger.warning("%s: dropped an answer that failed while others were taken", self.name)
+            if (key := suspect.items[0].key) not in self._bad:
+                self._bad[key] = None
+                logger.warning("%s: dropped an answer that failed while others were taken: key=%r", self.name, key)
+            if len(self._bad) > _MOST_BAD:
+                del self._bad[next(iter(self._bad))]
             self._suspect_after = 1
             self._done_with(suspect.items, "webhook_undeliverable")
+            self._again()
 
     def _exonerate(self, suspect: _Request) -> None:
         self._suspect = None
@@ -349,8 +368,16 @@ class WebhookSink:
         self._again(suspect)
 
     def _again(self, *requests: _Request) -> None:
-        """Put requests back among those to be sent, in the order of their answers."""
-        self._todo = deque(sorted([*requests, *self._todo], key=lambda one: one.items[0].serial))
+        """Put requests among those to be sent, in the order of their answers; those of bad keys alone (rule 4)."""
+        found = []
+        for request in (*requests, *self._todo):
+            alone = [item for item in request.items if item.key in self._bad] if len(request.items) > 1 else []
+            if alone:
+                found += [_Request([item]) for item in alone]
+                request.items = [item for item in request.items if item.key not in self._bad]
+            if request.items:
+                found.append(request)
+        self._todo = deque(sorted(found, key=lambda one: one.items[0].serial))
 
     def _put_back(self) -> None:
         """Put what a closing sink could not send back into the queue, to be counted with the rest."""

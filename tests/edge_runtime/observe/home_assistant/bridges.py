@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.clock import SystemClock
-from edge_runtime.clock import SimulatedClock
+from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import AnyOutput, Channel, InputContract, Manifest, Variant
 from edge_runtime.manifest.outputs import OutputContract

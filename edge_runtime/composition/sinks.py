@@ -1,4 +1,4 @@
-"""Sinks of one application, each behind a guard, and what is known of them."""
+"""Sinks of one application, each behind a guard."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Sinks:
             log.info(text, ", ".join(required) or "none", ", ".join(others))
 
     def status(self) -> list[dict[str, Any]]:
-        """Return what is known of each, as plain values."""
+        """Return the state of each as plain values."""
         return [guard.status() for guard in self.guards]
 
     def blocking(self) -> str:

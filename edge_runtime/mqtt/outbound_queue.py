@@ -40,7 +40,7 @@ class Batch:
 
     __slots__ = ("done", "dropped", "waiting")
 
-    def __init__(self, waiting: int, done: Done | None, dropped: Counter[str]) -> None:
+    def __init__(self, waiting: int, done: Done | None, dropped: Counter[str] | None) -> None:
         self.waiting = waiting
         self.done = done
         self.dropped = dropped
@@ -159,7 +159,7 @@ class OutboundQueue:
             if done is not None:
                 self._finished.append(done)
             return
-        batch = Batch(len(messages), done, self._dropped if dropped is None else dropped)
+        batch = Batch(len(messages), done, dropped)
         size = 0
         for message in messages:
             size += len(message.topic) + len(message.payload)
@@ -178,7 +178,7 @@ class OutboundQueue:
 
     def enqueue_first(self, message: Message) -> None:
         """Queue a message before all others, beyond the bound."""
-        self._put_back((message, Batch(1, None, self._dropped)))
+        self._put_back((message, Batch(1, None, None)))
 
     def begin(
         self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
@@ -228,7 +228,7 @@ class OutboundQueue:
         self._limits = None
         while self._unwritten:
             run = self._unwritten.popleft()
-            run.batch.dropped["publish_connection_lost"] += run.count
+            self._count(run.batch, "publish_connection_lost", run.count)
             self._through(run.batch, run.count)
 
     def trust(self) -> None:
@@ -408,8 +408,11 @@ class OutboundQueue:
         self._queue_bytes += len(entry[0].topic) + len(entry[0].payload)
 
     def _drop(self, entry: Entry, reason: str) -> None:
-        entry[1].dropped[reason] += 1
+        self._count(entry[1], reason, 1)
         self._complete(entry)
+
+    def _count(self, batch: Batch, reason: str, count: int) -> None:
+        (self._dropped if batch.dropped is None else batch.dropped)[reason] += count
 
     def _complete(self, entry: Entry) -> None:
         self._through(entry[1], 1)

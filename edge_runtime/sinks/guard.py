@@ -57,9 +57,15 @@ class SinkPolicy:
         if isinstance(self.patience_s, float | int) and not self.patience_s >= 0:
             raise ValueError("patience_s must be at least 0")
 
+    def longest_s(self, default_s: float) -> float:
+        """Return the patience in seconds, infinite for ``"forever"``."""
+        if self.patience_s is None:
+            return default_s
+        return math.inf if isinstance(self.patience_s, str) else self.patience_s
+
 
 class Bounds(NamedTuple):
-    """What one sink may hold back."""
+    """Bounds of one sink: whether readings wait for it, and for how long."""
 
     required: bool
     patience_s: float
@@ -77,16 +83,13 @@ def bounds_of(policies: Sequence[SinkPolicy], limits: Sequence[int | None]) -> l
     lossy = [limit for limit in limits if limit is not None]
     first = next((policy for policy in policies if policy.required is not False), None)
     named = any(policy.required for policy in policies)
+    patience_s = PATIENCE_S if lossy and len(policies) > 1 else math.inf
+    most_held = max(1, min(lossy) // 2) if lossy else math.inf
     found = []
     for policy in policies:
-        required = not lossy or (bool(policy.required) if named else policy is first)  # rule 2
-        patience_s = policy.patience_s
-        if patience_s is None:
-            patience_s = PATIENCE_S if lossy and len(policies) > 1 else "forever"
-        if patience_s == "forever":
-            found.append(Bounds(required, math.inf))
-        else:
-            found.append(Bounds(required, patience_s, max(1, min(lossy) // 2) if lossy else math.inf))
+        required = not lossy or (policy.required is True if named else policy is first)  # rule 2
+        own_s = policy.longest_s(patience_s)
+        found.append(Bounds(required, own_s, most_held if own_s < math.inf else math.inf))
     return found
 
 
@@ -162,7 +165,7 @@ class SinkGuard:
         return self._stalled_since is not None and self.required and self._bounds.patience_s == math.inf
 
     def status(self) -> dict[str, Any]:
-        """Return what is known of it, as plain values."""
+        """Return its state as plain values."""
         return {
             "name": self.name,
             "required": self.required,

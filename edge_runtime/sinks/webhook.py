@@ -369,15 +369,16 @@ class WebhookSink:
 
     def _again(self, *requests: _Request) -> None:
         """Put requests among those to be sent, in the order of their answers; those of bad keys alone (rule 4)."""
-        found = []
-        for request in (*requests, *self._todo):
-            alone = [item for item in request.items if item.key in self._bad] if len(request.items) > 1 else []
-            if alone:
-                found += [_Request([item]) for item in alone]
-                request.items = [item for item in request.items if item.key not in self._bad]
-            if request.items:
-                found.append(request)
+        found = [part for request in (*requests, *self._todo) for part in self._parted(request)]
         self._todo = deque(sorted(found, key=lambda one: one.items[0].serial))
+
+    def _parted(self, request: _Request) -> list[_Request]:
+        """Return a request without the answers of bad keys, which go alone."""
+        alone = [item for item in request.items if item.key in self._bad]
+        if len(request.items) == 1 or not alone:
+            return [request]
+        request.items = [item for item in request.items if item.key not in self._bad]
+        return [*([request] if request.items else []), *(_Request([item]) for item in alone)]
 
     def _put_back(self) -> None:
         """Put what a closing sink could not send back into the queue, to be counted with the rest."""

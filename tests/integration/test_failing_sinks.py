@@ -241,3 +241,25 @@ def test_with_its_defaults_a_failing_sink_stops_no_other_for_a_minute(
     kind: Kind, first: bool, bundle: Path, tmp_path: Path
 ) -> None:
     run(kind, bundle, tmp_path, first, 60 * RATE_HZ, paced=True)
+
+
+@pytest.mark.slow
+def test_the_only_sink_holds_readings_back_and_the_log_names_it(bundle: Path, tmp_path: Path) -> None:
+    (stream,) = streams(1, 800)
+    with ExitStack() as stack:
+        broker = Mosquitto().start()
+        stack.callback(broker.close)
+        failing = mqtt_stopped(tmp_path, stack)
+        text = APP.format(bundle=bundle, port=broker.port, limit="receive_maximum = 20") + failing.table
+        sensors = stack.enter_context(Publisher(broker.port))
+        pid, said = stack.enter_context(application("silence_s = 8.0\n" + text, tmp_path, subprocess.DEVNULL))
+        until(lambda: subscribed(broker, said()), said)
+        failing.begin(pid)
+        sensors.send(cut(stream, lambda: 8))
+        until(lambda: "they wait for sink[0], which takes no answers" in said(), said)
+        assert "nothing arrived" not in said()
+        end, delivered = failing.end, failing.delivered
+        assert end is not None
+        assert delivered is not None
+        end()
+        until(lambda: delivered() >= 98, said)

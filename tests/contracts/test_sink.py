@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -36,7 +36,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
-from tests.edge_runtime.sinks.endpoint import OK, Endpoint
+from tests.edge_runtime.sinks.endpoint import OK, Endpoint, Reply
 from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client
 from tests.edge_runtime.sinks.test_jsonl import Disk
 from tests.integration.running import listening
@@ -241,10 +241,11 @@ def deaf_webhook(_folder: Path, stack: ExitStack, metrics: Metrics) -> Deaf:
     config = WebhookSinkConfig(url=endpoint.url, max_queued=20, max_batch=1, retry=Retry(base_s=0.01, cap_s=0.02))
     taken: list[str] = []
 
-    def wake() -> None:
-        endpoint.judge = lambda answers: (taken.extend(one["id"] for one in answers), OK)[1]
+    def take(answers: list[dict[str, Any]]) -> Reply:
+        taken.extend(one["id"] for one in answers)
+        return OK
 
-    return WebhookSink(config, metrics), wake, lambda: taken
+    return WebhookSink(config, metrics), lambda: setattr(endpoint, "judge", take), lambda: taken
 
 
 def deaf_sparkplug(_folder: Path, _stack: ExitStack, metrics: Metrics) -> Deaf:

@@ -228,7 +228,8 @@ class OutboundQueue:
         self._limits = None
         while self._unwritten:
             run = self._unwritten.popleft()
-            self._count(run.batch, "publish_connection_lost", run.count)
+            dropped = self._counter_of(run.batch)
+            dropped["publish_connection_lost"] += run.count
             self._through(run.batch, run.count)
 
     def trust(self) -> None:
@@ -408,11 +409,12 @@ class OutboundQueue:
         self._queue_bytes += len(entry[0].topic) + len(entry[0].payload)
 
     def _drop(self, entry: Entry, reason: str) -> None:
-        self._count(entry[1], reason, 1)
+        dropped = self._counter_of(entry[1])
+        dropped[reason] += 1
         self._complete(entry)
 
-    def _count(self, batch: Batch, reason: str, count: int) -> None:
-        (self._dropped if batch.dropped is None else batch.dropped)[reason] += count
+    def _counter_of(self, batch: Batch) -> Counter[str]:
+        return self._dropped if batch.dropped is None else batch.dropped
 
     def _complete(self, entry: Entry) -> None:
         self._through(entry[1], 1)

@@ -147,7 +147,8 @@ class WebhookSink:
        behind it is tried alone. Where that is taken, the endpoint works: the suspect is tried again at once, an array
        in halves.
     4. A single answer that was suspected while `OUTLIVED` others were taken is dropped: ``webhook_undeliverable``. The
-       next ones of its key go alone, and one other taken is enough; the first of them that is taken ends that.
+       next ones of its key go alone, one other taken is enough, and `max_queued` of them wait at most. The first of
+       them that is taken ends that.
     5. Where the answer behind fails as well, the endpoint is down for all: both are tried again by rule 2, in order,
        and the next suspicion tries a further one. Nothing is dropped for that.
     6. Meanwhile the queue is bounded (``webhook_full``). How long readings wait is the guard's
@@ -185,6 +186,7 @@ class WebhookSink:
         self._todo: deque[_Request] = deque()  # the thread's own, before the queue
         self._suspect: _Request | None = None
         self._failures = 0  # in a row
+        self._away = False  # as the log has it
         self._suspect_after = SUSPECT_AFTER
         self._bad: dict[str, None] = {}  # keys with an answer that rule 4 dropped, the oldest first
         self._finished: deque[tuple[Sequence[_Item], str]] = deque()
@@ -325,7 +327,8 @@ class WebhookSink:
         self._failures += 1
         request.failures += not error.for_all
         self._count("webhook_failures_total")
-        if self._failures == 1 and request.failures <= 1:
+        if not self._away and not self._bad and request.failures <= 1:
+            self._away = True
             logger.warning("%s: could not send, answers wait until it works: error=%s", self.name, error)
         if self._suspect is not None:  # rule 5
             self._exonerate(self._suspect)
@@ -342,7 +345,8 @@ class WebhookSink:
     def _answered(self) -> None:
         """Note that the endpoint works, and what that says of a suspect."""
         suspect, self._suspect = self._suspect, None
-        if self._failures and suspect is None:
+        if self._away:
+            self._away = False
             logger.warning("%s: endpoint answered again: endpoint=%s", self.name, self._poster.where)
         self._failures = 0
         if suspect is None:
@@ -353,9 +357,10 @@ class WebhookSink:
         elif suspect.outlived < OUTLIVED and suspect.items[0].key not in self._bad:
             self._again(suspect)
         else:  # rule 4
-            if (key := suspect.items[0].key) not in self._bad:
-                self._bad[key] = None
+            key = suspect.items[0].key
+            if not self._bad:
                 logger.warning("%s: dropped an answer that failed while others were taken: key=%r", self.name, key)
+            self._bad[key] = None
             if len(self._bad) > _MOST_BAD:
                 del self._bad[next(iter(self._bad))]
             self._suspect_after = 1
@@ -370,7 +375,12 @@ class WebhookSink:
     def _again(self, *requests: _Request) -> None:
         """Put requests among those to be sent, in the order of their answers; those of bad keys alone (rule 4)."""
         found = [part for request in (*requests, *self._todo) for part in self._parted(request)]
-        self._todo = deque(sorted(found, key=lambda one: one.items[0].serial))
+        found.sort(key=lambda one: one.items[0].serial)
+        bad = [one for one in found if one.items[0].key in self._bad]
+        surplus = set(bad[: max(0, len(bad) - self._config.max_queued)])
+        for request in surplus:
+            self._done_with(request.items, "webhook_undeliverable")
+        self._todo = deque([one for one in found if one not in surplus])
 
     def _parted(self, request: _Request) -> list[_Request]:
         """Return a request without the answers of bad keys, which go alone."""

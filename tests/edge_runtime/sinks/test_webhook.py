@@ -251,6 +251,25 @@ def test_an_answer_that_fails_each_time_stops_no_other(
     assert len(taken) == len(set(taken))
 
 
+def test_a_flood_of_answers_that_fail_does_not_hide_the_few_that_are_taken(
+    endpoint: Endpoint, senders: list[Sender]
+) -> None:
+    sender = start(senders, endpoint.url, max_batch=10)
+    taken: set[str] = set()
+
+    def judge(answers: list[dict[str, str]]) -> Any:
+        bad = any(answer["key"] == "bad" for answer in answers)
+        taken.update(() if bad else {answer["id"] for answer in answers})
+        return (500, {}, b"") if bad else OK
+
+    endpoint.judge = judge
+    good = {f"k@{i}" for i in range(0, 200, 40)}
+    for i in range(200):
+        sender.sink.send([prediction(i, key="k" if f"k@{i}" in good else "bad")], None)
+    sender.until(lambda: taken >= good, 60)
+    assert set(sender.metrics.dropped) <= {"webhook_undeliverable"}
+
+
 @pytest.mark.parametrize("reply", [(500, {}, b""), (429, {}, b""), (503, {"Retry-After": "0"}, b"")])
 def test_an_endpoint_that_is_down_for_all_costs_no_answer(
     reply: Any, endpoint: Endpoint, senders: list[Sender]

@@ -157,9 +157,11 @@ def webhook_poisoned(folder: Path, stack: ExitStack) -> Failing:
     return Failing(f'[[sink]]\ntype = "webhook"\nurl = "{endpoint.url}"\n{retry}', delivered=lambda: len(taken))
 
 
-KINDS = [mqtt_down, mqtt_silent, mqtt_stopped, sparkplug_down, jsonl_full, stdout_paused, webhook_down, webhook_silent,
-         webhook_poisoned]  # fmt: skip
 Kind = Callable[[Path, ExitStack], Failing]
+KINDS: list[Kind] = [
+    mqtt_down, mqtt_silent, mqtt_stopped, sparkplug_down, jsonl_full, stdout_paused, webhook_down, webhook_silent,
+    webhook_poisoned,
+]  # fmt: skip
 
 
 @contextmanager

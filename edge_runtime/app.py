@@ -19,6 +19,7 @@ from edge_runtime.composition.brokers import Brokers
 from edge_runtime.composition.kept_state import KeptState, LearntOfKeys, examples_of
 from edge_runtime.composition.names import with_kept_names
 from edge_runtime.composition.observers import Observers
+from edge_runtime.composition.sinks import Sinks
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.answer_states import AnswerStates
@@ -34,7 +35,6 @@ from edge_runtime.model.loading import Model
 from edge_runtime.over_time import AnswersOverTime
 from edge_runtime.pipeline import Pipeline
 from edge_runtime.sinks import Described, Sink
-from edge_runtime.sinks.build import SinkConfig, build_sink
 from edge_runtime.sources import Source
 from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source, require_channels
@@ -129,7 +129,17 @@ class App:
             if not sources:
                 require_channels(config.source, manifest.input)
             self.sources = [*(self._source(i, part) for i, part in enumerate(config.source)), *sources]
-            self.sinks = [*(self._sink(i, part) for i, part in enumerate(config.sink)), *sinks]
+            self.guarded = Sinks(
+                config,
+                sinks,
+                self.sources,
+                clients=self.brokers.clients,
+                metrics=self.metrics,
+                clock=self.clock,
+                describe=self._described,
+                on_status=self.brokers.publish_status,
+            )
+            self.sinks = [guard.sink for guard in self.guarded.guards]
             stamps = ArrivalStamps(manifest.input, config.window.max_keys, config.window.max_jump_s)
             self._turn = Turn(stamps, self.clock)
             self.budget = Budget(config.gate, self.clock, manifest.input.case_bytes)
@@ -164,7 +174,7 @@ class App:
                 windower=windower_of(manifest.input, self._window, self.metrics),
                 task=self.model.task(config.gate.threshold),
                 budget=self.budget,
-                sinks=self.sinks,
+                sinks=self.guarded.guards,
                 escalation=self.escalator,
                 metrics=self.metrics,
                 clock=self.clock,
@@ -253,17 +263,6 @@ class App:
         except ConfigError as error:
             raise ConfigError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
 
-    def _sink(self, position: int, config: SinkConfig) -> Sink:
-        return build_sink(
-            config,
-            name=f"sink[{position}]",
-            broker_clients=self.brokers.clients,
-            metrics=self.metrics,
-            clock=self.clock,
-            describe=self._described,
-            state=self.config.counters_file,
-        )
-
     def _described(self) -> Described:
         rules = tuple([rule.name for rule in self.events.rules])
         return Described(self.model.manifest, self.pipeline.labels, rules)
@@ -340,7 +339,7 @@ class App:
             self.drops.start(self.loop)
             self.loop.each_iteration(self._turn.end)
             self.loop.each_iteration(self.pipeline.flush_iteration)
-            for sink in self.sinks:
+            for sink in (*self.guarded.guards, *self.observers.sinks):
                 sink.open(self.loop)
             if self.cloud is not None:
                 self.cloud.start()
@@ -382,6 +381,7 @@ class App:
             "model %s, %s: variant %s on %s",
             *(model.manifest.model, model.bundle.signature, model.variant.name, model.engine.name),
         )
+        self.guarded.log_who_waits()
         self._notifier.ready(f"{model.manifest.model}: {model.variant.name} on {model.engine.name}")
         self._notify_alive()
         while not self._stopping:  # not loop.run(), which would forget a stop that came before it
@@ -398,7 +398,7 @@ class App:
             self.updates.close()
         if self.escalator is not None:
             self.escalator.stop(0.0 if self._draining else 1.0)
-        for sink in self.sinks:
+        for sink in (*self.guarded.guards, *self.observers.sinks):
             sink.close(0.0)
         self.brokers.release(0.0)
         self.drops.stop()
@@ -462,7 +462,7 @@ class App:
             source.close()
         if self.updates is not None:
             self.updates.stop()
-        for sink in self.sinks:
+        for sink in (*self.guarded.guards, *self.observers.sinks):
             sink.close(max(0.1, until - self.clock.monotonic()))
         self.brokers.release(max(0.1, until - self.clock.monotonic()))
         if not self._drained:
@@ -472,4 +472,5 @@ class App:
             )
 
     def _idle(self) -> bool:
-        return self.pipeline.idle and (self.escalator is None or self.escalator.drained())
+        handed_over = self.pipeline.idle and self.guarded.idle
+        return handed_over and (self.escalator is None or self.escalator.drained())

@@ -3,8 +3,10 @@
 1. An answer leaves at once, unless rule 2 or 3 holds it.
 2. ``provisional`` promises that the case will be closed, so such an answer leaves when its case is committed.
 3. The answers of its key that come after it leave behind it; those of other keys do not wait.
-4. An iteration's `done` are called when every sink has its answers safe and every hard case is committed or refused, so
-   an acknowledged reading has no consequence that a crash could take back.
+4. An iteration's `done` are called when every sink reports its answers and every hard case is committed or refused, so
+   an acknowledged reading has no consequence that a crash could take back. Which sinks report at once, and how long the
+   others may take, is `edge_runtime.sinks.guard`'s.
+5. Observers are shown what the sinks get, and hold nothing back.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class HandOver:
 
     def __init__(self, sinks: Sequence[Sink], escalation: Escalation | None, metrics: Metrics, clock: Clock) -> None:
         self._sinks = list(sinks)
+        self._observers: list[Sink] = []
         self._escalation = escalation
         self._metrics = metrics
         self._clock = clock
@@ -85,8 +88,8 @@ class HandOver:
         self._held: dict[str, deque[_Held]] = {}  # by key, oldest first; none where no case waits for its commit
 
     def add(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on."""
-        self._sinks.append(sink)
+        """Show answers to an observer too, from now on; nothing waits for it (rule 5)."""
+        self._observers.append(sink)
 
     @property
     def idle(self) -> bool:
@@ -109,6 +112,8 @@ class HandOver:
         if now:  # rule 1
             for sink in self._sinks:
                 sink.send(now, join)  # first: answers of a key before its first hard one are among them
+            for observer in self._observers:  # rule 5
+                observer.send(now, None)
         if self._escalation is not None and hard:
             self._escalation.submit(hard, lambda: self._committed(held, join))
         join()  # the iteration itself
@@ -120,6 +125,8 @@ class HandOver:
         join = Join(len(self._sinks) + 1, done)
         for sink in self._sinks:
             sink.send(answers, join)
+        for observer in self._observers:
+            observer.send(answers, None)
         join()  # with no sink no other reports
 
     def _hold(self, answers: Sequence[Prediction | Event], held: dict[str, _Held]) -> list[Prediction | Event]:

@@ -51,6 +51,21 @@ class Histogram:
         return 0.0
 
 
+class _SinkDrops(Counter[str]):
+    """Answers that one sink dropped, by reason; counted among all drops as well."""
+
+    def __init__(self, sink: str, metrics: Metrics) -> None:
+        super().__init__()
+        self._sink = sink
+        self._metrics = metrics
+
+    def __setitem__(self, reason: str, count: int) -> None:
+        fresh = count - self[reason]
+        self._metrics.dropped[reason] += fresh
+        self._metrics.counts[f'sink_dropped_total{{sink="{self._sink}",reason="{reason}"}}'] += fresh
+        super().__setitem__(reason, count)
+
+
 @dataclass(slots=True)
 class Metrics:
     """All figures of one running pipeline.
@@ -67,6 +82,10 @@ class Metrics:
     gauges: dict[str, float] = field(default_factory=dict)
     """Levels that go up and down: ``keys``, ``outbox_queued``, ``connected``."""
     stages: dict[str, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in STAGES})
+
+    def of_sink(self, name: str) -> Metrics:
+        """Return the same figures for a sink, whose drops are counted under its name besides."""
+        return Metrics(self.counts, _SinkDrops(name, self), self.examples, self.gauges, self.stages)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything as plain data, ready for JSON."""

@@ -145,7 +145,7 @@ class Pipeline:
         self._cuts: dict[float, tuple[float, float]] = {}  # of this iteration; kept only for taps
 
     def add_sink(self, sink: Sink) -> None:
-        """Give answers to this sink too, from now on; it is opened and closed by its owner."""
+        """Show answers to this observer too, from now on; its owner opens and closes it."""
         self._out.add(sink)
 
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edge_runtime.clock import Clock
 from edge_runtime.composition.brokers import Brokers
 from edge_runtime.composition.kept_state import KeptState
+from edge_runtime.composition.sinks import Sinks
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.events.tracker import EventTracker
@@ -51,6 +52,7 @@ class Observed(Protocol):
     governor: Governor | None
     updates: Updates | None
     brokers: Brokers
+    guarded: Sinks
 
     def restart(self) -> None:
         """Stop in order, to be started again."""
@@ -70,7 +72,7 @@ class Observers:
     def __init__(self, app: Observed) -> None:
         self._app = app
         self.drops = DropReporter(app.metrics)
-        self.silence = SilenceReporter(app.metrics, app.clock, app.config.silence_s)
+        self.silence = SilenceReporter(app.metrics, app.clock, app.config.silence_s, app.guarded.blocking)
         self.cases = self._cases()
         """Keeper of windows for people; None where none are kept."""
         self.observation = self._observation()
@@ -98,7 +100,7 @@ class Observers:
     def figures(self) -> dict[str, Any]:
         """Return everything that was counted, as plain data, the alarms of drift that are on, and sums of all runs."""
         app = self._app
-        found = app.metrics.snapshot()
+        found = app.metrics.snapshot() | {"sinks": app.guarded.status()}
         if app.drift.alarms:
             found["drift_alarms"] = [asdict(alarm) for alarm in app.drift.alarms]
         if app.kept.counters is not None:
@@ -165,6 +167,7 @@ class Observers:
             tap=app.pipeline.tap,
             reset=app.pipeline.reset,
             outbox=lambda: None if app.cloud is None else app.cloud.figures(),
+            sinks=app.guarded.status,
             lifetime=lambda: None if app.kept.counters is None else app.kept.counters.totals().plain(),
             rules=lambda: app.events.rules,
             install=lambda: app.updates is not None and app.updates.install(),

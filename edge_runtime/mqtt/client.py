@@ -16,6 +16,7 @@ import json
 import logging
 import random
 import selectors
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -201,16 +202,19 @@ class BrokerClient:
         if self._connected and leaving:
             self._send_unsubscribe(leaving)
 
-    def publish(self, messages: Sequence[Message], done: Done | None = None) -> None:
+    def publish(
+        self, messages: Sequence[Message], done: Done | None = None, dropped: Counter[str] | None = None
+    ) -> None:
         """Queue messages. They leave at the end of the iteration, or when the broker is back.
 
         Args:
             messages: in order; topics are valid.
             done: called when all are handed over (QoS 0: written to the socket; QoS 1 and 2: acknowledged), or dropped
                 by the queue's policy and counted.
+            dropped: see `OutboundQueue.enqueue`.
         """
         assert self._outbound_queue is not None, "open() comes first"
-        self._outbound_queue.enqueue(messages, done)
+        self._outbound_queue.enqueue(messages, done, dropped)
 
     def publish_status(self, part: str, facts: Mapping[str, object]) -> None:
         """Keep facts in the retained status beside ``online``, where there is a status topic.

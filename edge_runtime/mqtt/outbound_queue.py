@@ -38,11 +38,12 @@ class Message(NamedTuple):
 class Batch:
     """Counts down the messages that were offered together."""
 
-    __slots__ = ("done", "waiting")
+    __slots__ = ("done", "dropped", "waiting")
 
-    def __init__(self, waiting: int, done: Done | None) -> None:
+    def __init__(self, waiting: int, done: Done | None, dropped: Counter[str] | None) -> None:
         self.waiting = waiting
         self.done = done
+        self.dropped = dropped
 
 
 class Limits(NamedTuple):
@@ -146,13 +147,19 @@ class OutboundQueue:
         """Something waits to be put onto the wire, or to be called back."""
         return bool(self._queue or self._finished or self._pubrels or self._again)
 
-    def enqueue(self, messages: Sequence[Message], done: Done | None) -> None:
-        """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted."""
+    def enqueue(self, messages: Sequence[Message], done: Done | None, dropped: Counter[str] | None = None) -> None:
+        """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted.
+
+        Args:
+            messages: in order.
+            done: called once.
+            dropped: counter of their sender's own for their drops; None: the queue's.
+        """
         if not messages:
             if done is not None:
                 self._finished.append(done)
             return
-        batch = Batch(len(messages), done)
+        batch = Batch(len(messages), done, dropped)
         size = 0
         for message in messages:
             size += len(message.topic) + len(message.payload)
@@ -171,7 +178,7 @@ class OutboundQueue:
 
     def enqueue_first(self, message: Message) -> None:
         """Queue a message before all others, beyond the bound."""
-        self._put_back((message, Batch(1, None)))
+        self._put_back((message, Batch(1, None, None)))
 
     def begin(
         self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
@@ -221,7 +228,8 @@ class OutboundQueue:
         self._limits = None
         while self._unwritten:
             run = self._unwritten.popleft()
-            self._dropped["publish_connection_lost"] += run.count
+            dropped = self._counter_of(run.batch)
+            dropped["publish_connection_lost"] += run.count
             self._through(run.batch, run.count)
 
     def trust(self) -> None:
@@ -401,8 +409,12 @@ class OutboundQueue:
         self._queue_bytes += len(entry[0].topic) + len(entry[0].payload)
 
     def _drop(self, entry: Entry, reason: str) -> None:
-        self._dropped[reason] += 1
+        dropped = self._counter_of(entry[1])
+        dropped[reason] += 1
         self._complete(entry)
+
+    def _counter_of(self, batch: Batch) -> Counter[str]:
+        return self._dropped if batch.dropped is None else batch.dropped
 
     def _complete(self, entry: Entry) -> None:
         self._through(entry[1], 1)

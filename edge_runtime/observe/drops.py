@@ -332,6 +332,9 @@ REASONS: Final[Mapping[str, Reason]] = {
     "webhook_closed": _answers(
         "webhook", "the endpoint had not taken them when the application ended: raise drain_timeout_s"
     ),
+    "webhook_undeliverable": _answers(
+        "webhook", "the endpoint fails at them each time and takes others: look into its log"
+    ),
     "webhook_rejected": _answers("webhook", "the endpoint refuses them for good: the log has its answer"),
 }
 

@@ -106,6 +106,7 @@ class Report:
             },
             "governor": _plain(subject.governor()),
             "update": _plain(subject.update()),
+            "sinks": [dict(sink) for sink in subject.sinks()],
             "brokers": {
                 name.partition('"')[2].rstrip('"}'): bool(value)
                 for name, value in gauges.items()

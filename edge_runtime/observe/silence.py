@@ -54,18 +54,23 @@ class SilenceReporter:
     4. The line has what arrived since the last reading and was refused, with an example, or else how to look.
     5. Readings that make no window are explained by `UnfinishedWindows`, clocks that disagree by `Clocks`.
     6. What arrives for other workers breaks a silence, too: a worker may have no key of its own.
-    7. A look logs one line; others that are due wait for the next looks, at most `WAITING` of them.
+    7. Where readings wait for a sink that takes nothing, the line names the sink, and not the sensors.
+    8. A look logs one line; others that are due wait for the next looks, at most `WAITING` of them.
 
     Args:
         metrics: what arrived, and what was refused.
         clock: monotonic time.
         after_s: the first patience, seconds; 0 watches nothing.
+        blocking: names the sinks that readings wait for and that take nothing.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock, after_s: float) -> None:
+    def __init__(
+        self, metrics: Metrics, clock: Clock, after_s: float, blocking: Callable[[], str] = lambda: ""
+    ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._after_s = after_s
+        self._blocking = blocking
         self._watched: list[_Watched] = []
         self._dropped: Counter[str] = Counter()
         self._messages = 0
@@ -110,7 +115,7 @@ class SilenceReporter:
             loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic(), contract(), states))
 
     def look(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> None:
-        """Log the first line that is due (rule 7), at monotonic second `now`."""
+        """Log the first line that is due (rule 8), at monotonic second `now`."""
         self._look_at_sources(now)
         for line in (
             self._unfinished.look(now, contract, states),
@@ -144,6 +149,8 @@ class SilenceReporter:
 
     def _instead(self, one: _Watched) -> str:
         """Describe what came in place of readings (rule 4)."""
+        if blocking := self._blocking():  # rule 7
+            return f"they wait for {blocking}, which takes no answers: look after it, or set patience_s under [[sink]]"
         refused = self._metrics.dropped - self._dropped
         parts = [f"{name} {count}" for name, count in refused.most_common() if reason_of(name).component == "source"]
         messages = self._metrics.counts["messages_total"] - self._messages

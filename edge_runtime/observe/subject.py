@@ -61,5 +61,7 @@ class Subject:
     """The file of kept cases, from any thread; None where none are kept."""
     fold_outbox: Callable[[], None] = lambda: None
     """Empty the outbox's log (`edge_runtime.durable.outbox.Outbox.fold`), from any thread."""
+    sinks: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """Each sink: what waits for it, since when it takes nothing, what it dropped."""
     cloud: str = ""
     """Address of the cloud, without what is secret; empty without one."""

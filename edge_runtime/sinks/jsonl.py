@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
+from edge_runtime.sinks.guard import PATIENCE_S, SinkPolicy
 from edge_runtime.system.fs_errors import NOT_THE_DISK
 from edge_runtime.system.group_commit import GroupCommit
 from edge_runtime.system.loop import Loop, Timer
@@ -24,10 +25,12 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """How long after a failed write it is tried again, if no answer comes earlier."""
+MOVED_S: Final = 1.0
+"""Shortest time between two looks for a file that was moved or removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonlSinkConfig:
+class JsonlSinkConfig(SinkPolicy):
     """Settings of the file, and how it is kept."""
 
     type: Literal["jsonl"] = "jsonl"
@@ -44,8 +47,11 @@ class JsonlSinkConfig:
     """Permissions of a file that is made; one that exists keeps its own. ``0o640`` lets a group read the answers."""
     max_pending_bytes: int = 1024 * 1024
     """Answers held while the disk is full or failing; beyond it the oldest are dropped and counted."""
+    patience_s: float | Literal["forever"] | None = PATIENCE_S
+    """As of every sink; bounded for the only sink as well, so that a full disk does not stop the device."""
 
     def __post_init__(self) -> None:
+        SinkPolicy.__post_init__(self)
         if self.max_bytes < 0 or not 0 <= self.keep <= 1000 or self.max_pending_bytes < 0:
             raise ValueError("max_bytes and max_pending_bytes must be at least 0, keep 0 to 1000")
         if self.mode & ~0o777 or self.mode & 0o600 != 0o600:
@@ -73,10 +79,13 @@ def to_lines(answers: Sequence[Line]) -> bytes:
 class JsonlSink:
     """Appends to a file, one write per call of `send`.
 
-    A write that fails (a full disk) is taken back, so that the file holds whole lines only, and tried again with the
-    next answers and once a second; so is opening the file, where the disk and not the path is at fault. Until then
-    answers wait in memory up to `JsonlSinkConfig.max_pending_bytes`; beyond, the oldest are dropped, counted under
-    ``jsonl_full`` and reported as done: a full disk does not stop the pipeline.
+    1. A write that fails (a full disk) is taken back, so that the file holds whole lines only, and tried again with the
+       next answers and once a second; so is opening the file, where the disk and not the path is at fault.
+    2. Until then answers wait in memory up to `JsonlSinkConfig.max_pending_bytes`; beyond, the oldest are dropped,
+       counted under ``jsonl_full`` and reported as done. How long readings wait meanwhile is the guard's
+       (`edge_runtime.sinks.guard`).
+    3. A file that was moved or removed (logrotate) is left, and the path is opened afresh: at the next write, looked
+       for once in `MOVED_S`, or at once by `reopen`.
 
     Args:
         config: the file.
@@ -95,6 +104,7 @@ class JsonlSink:
         self._pending: deque[_Batch] = deque()
         self._pending_bytes = 0
         self._failing = False
+        self._looked = 0.0
         self._timer: Timer | None = None
         self._loop: Loop | None = None
         self._syncs: GroupCommit[_Written] | None = None
@@ -125,6 +135,12 @@ class JsonlSink:
         self._pending_bytes += len(data)
         self._flush()
 
+    def reopen(self) -> None:
+        """Go on in the file that the path names now; one that was moved is closed (rule 3)."""
+        if self._fd >= 0:
+            old, self._fd = self._fd, -1
+            self._leave(old)
+
     def close(self, timeout_s: float) -> None:
         """See `edge_runtime.sinks.Sink`. What cannot be written now is lost, and counted under ``jsonl_closed``."""
         if self._loop is None:
@@ -146,6 +162,7 @@ class JsonlSink:
 
     def _flush(self) -> None:
         try:
+            self._look_for_path()
             if self._fd < 0:
                 self._open_file()
             while self._pending:
@@ -153,7 +170,7 @@ class JsonlSink:
                 self._write(batch.data)
                 self._forget(batch)
                 if self._syncs is not None:
-                    self._syncs.put(_Written(self._fd, batch))
+                    self._syncs.put(_Written(self._fd, batch._replace(data=b"")))
                 elif batch.done is not None:
                     batch.done()
         except OSError as error:
@@ -182,6 +199,27 @@ class JsonlSink:
                 batch.done()
         if self._loop is not None and self._pending and self._timer is None:
             self._timer = self._loop.call_later(RETRY_S, self._again)
+
+    def _look_for_path(self) -> None:
+        """Leave a file that was moved or removed (rule 3)."""
+        now = 0.0 if self._loop is None else self._loop.clock.monotonic()
+        if self._fd < 0 or now - self._looked < MOVED_S:
+            return
+        self._looked = now
+        try:
+            same = os.path.samestat(os.stat(self._path), os.fstat(self._fd))  # noqa: PTH116 - plain strings
+        except FileNotFoundError:
+            same = False
+        if not same:
+            logger.info("%s: left a file that was moved: path=%s", self.name, self._path)
+            self.reopen()
+
+    def _leave(self, fd: int) -> None:
+        """Close a file, once what was written to it is on the disk where that is waited for."""
+        if self._syncs is not None:
+            self._syncs.put(_Written(fd, None))
+        else:
+            os.close(fd)
 
     def _again(self) -> None:
         self._timer = None
@@ -230,10 +268,7 @@ class JsonlSink:
             except OSError:
                 self._fd = old
                 raise
-            if self._syncs is not None:
-                self._syncs.put(_Written(old, None))
-            else:
-                os.close(old)
+            self._leave(old)
         except OSError as error:
             self._metrics.counts["jsonl_errors_total"] += 1
             logger.warning("%s: could not begin a new file: error=%s", self.name, error.strerror or error)

@@ -16,6 +16,7 @@ from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import V5, encode_message_properties
 from edge_runtime.mqtt.recent import Recent
 from edge_runtime.mqtt.topics import MAX_TOPIC_BYTES
+from edge_runtime.sinks.guard import SinkPolicy
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done, Event, Prediction
 
@@ -41,7 +42,7 @@ _UNSAFE_IN_MODEL: Final = re.compile(f"[{_FORBIDDEN}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MqttSinkConfig:
+class MqttSinkConfig(SinkPolicy):
     """Settings of answers over MQTT: topics, QoS and retention.
 
     Raises:
@@ -71,6 +72,7 @@ class MqttSinkConfig:
     """With MQTT 5: the prediction's id as correlation data, and ``id``, ``route`` and ``model`` as user properties."""
 
     def __post_init__(self) -> None:
+        SinkPolicy.__post_init__(self)
         if self.qos not in {0, 1, 2}:
             raise ValueError(f"qos must be 0, 1 or 2, got {self.qos}")
         for name in ("topic", "corrections_topic", "events_topic"):
@@ -114,7 +116,7 @@ class MqttSink:
     Args:
         config: topic and QoS.
         broker_client: the broker; shared with others.
-        metrics: counts topics that had to be changed.
+        metrics: counts drops, and topics that had to be changed.
         name: as it appears in messages and metrics.
     """
 
@@ -155,7 +157,7 @@ class MqttSink:
                 properties = encode_message_properties(correlation_data=name.encode(), user_properties=[("id", name)])
                 properties += self._tails[answer.route, answer.model]
             messages.append(Message(topic, answer.to_json(), properties, config.qos, config.retain))
-        self._broker_client.publish(messages, done)
+        self._broker_client.publish(messages, done, self._metrics.dropped)
 
     def close(self, timeout_s: float) -> None:
         """Hand over what is queued, within the time given. May be called twice."""

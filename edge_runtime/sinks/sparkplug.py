@@ -24,6 +24,7 @@ from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.mqtt.outbound_queue import Message
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.sinks import Described
+from edge_runtime.sinks.guard import SinkPolicy
 from edge_runtime.sinks.sparkplug_bdseq import BirthDeathSequence
 from edge_runtime.sinks.sparkplug_metrics import definitions, of_predictions, time_s, values
 from edge_runtime.sinks.sparkplug_node import Device, EdgeNode, Outgoing
@@ -45,7 +46,7 @@ _MAX_STATE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkplugSinkConfig:
+class SparkplugSinkConfig(SinkPolicy):
     """Settings of answers as a Sparkplug B edge node.
 
     Raises:
@@ -73,6 +74,7 @@ class SparkplugSinkConfig:
     leaves the broker when it says that it is not (``spBv1.0/STATE/HOST``). Empty: it waits for no host."""
 
     def __post_init__(self) -> None:
+        SinkPolicy.__post_init__(self)
         for name, text in (("group", self.group), ("node", self.node), ("host", self.host or "none")):
             if not _ID.fullmatch(text):
                 raise ValueError(f"{name} must be 1 to 128 characters, without /, +, # and control characters")

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.metrics import Metrics
+from edge_runtime.sinks.guard import SinkPolicy
 from edge_runtime.sinks.jsonl import to_lines
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Answer, Done
@@ -24,7 +25,7 @@ _PIECE: Final = select.PIPE_BUF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StdoutSinkConfig:
+class StdoutSinkConfig(SinkPolicy):
     """Settings of the stdout sink: the bytes that may wait for a slow reader."""
 
     type: Literal["stdout"] = "stdout"
@@ -32,6 +33,7 @@ class StdoutSinkConfig:
     """Answers held while the reader of the pipe does not read; beyond it new ones are dropped and counted."""
 
     def __post_init__(self) -> None:
+        SinkPolicy.__post_init__(self)
         if self.max_pending_bytes < 1:
             raise ValueError("max_pending_bytes must be at least 1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from edge_runtime._version import __version__
 from edge_runtime.clock import Clock, SystemClock
@@ -17,7 +18,8 @@ from edge_runtime.errors import InputError
 from edge_runtime.http.client import Connections, reason_of
 from edge_runtime.http.endpoint import Endpoint, check_headers
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop, Timer
+from edge_runtime.sinks.guard import SinkPolicy
+from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.system.secrets import ClientTls, SecretFile
 from edge_runtime.types import Answer, Done
@@ -25,12 +27,17 @@ from edge_runtime.types import Answer, Done
 logger = logging.getLogger(__name__)
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024  # of the endpoint's answer, whose body is not used
-_PATIENCE_TICK_S: Final = 1.0
+_MOST_BAD: Final = 1000  # keys
+_LAST_S: Final = 1.0  # for the thread to end, after the time that closing may take
+SUSPECT_AFTER: Final = 4
+"""Failures of a request after which another one is tried in its place; 1 once rule 4 has found such an answer."""
+OUTLIVED: Final = 5
+"""Answers taken after failures of another, after which that one is to blame."""
 _OWN_HEADERS: Final = frozenset({"authorization", "connection", "content-length", "content-type", "host", "user-agent"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSinkConfig:
+class WebhookSinkConfig(SinkPolicy):
     """Settings of a webhook: its endpoint, the queue and the retries.
 
     Raises:
@@ -56,50 +63,64 @@ class WebhookSinkConfig:
     max_queued: int = 10_000
     """Answers that wait to be sent."""
     when_full: Literal["drop_oldest", "drop_newest"] = "drop_oldest"
-    patience_s: float = 10.0
-    """Longest time that a silent endpoint may hold back the acknowledgement of what led to its answers. After it
-    they stay queued and are sent when they can be, but nothing waits for them: the device goes on without network."""
+    patience_s: float | Literal["forever"] | None = 10.0
+    """As of every sink; bounded for the only sink as well, so that the device goes on without network."""
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:
+        SinkPolicy.__post_init__(self)
         endpoint = Endpoint.parse(self.url)
         if endpoint.clear_text and self.token_file is not None:
             raise ValueError(f"url: {endpoint.origin} would be sent the token in clear text; use https")
         endpoint.check_certificates(self.ca_file, self.client_cert_file, self.client_key_file)
         check_headers(self.headers, _OWN_HEADERS)
-        if self.timeout_s <= 0 or self.patience_s < 0:
-            raise ValueError("timeout_s must be above 0, patience_s at least 0")
+        if self.timeout_s <= 0:
+            raise ValueError("timeout_s must be above 0")
         if self.max_batch < 1 or self.max_queued < 1:
             raise ValueError("max_batch and max_queued must be at least 1")
 
 
 class _AckGroup:
-    """Answers of one `send`: acknowledged with its last answer, or when patience ends. On the loop's thread."""
+    """Answers of one `send`: acknowledged with its last one. On the loop's thread."""
 
-    __slots__ = ("_done", "left", "since")
+    __slots__ = ("_done", "_left")
 
-    def __init__(self, answers: int, done: Done | None, since: float) -> None:
-        self.left = answers
-        self.since = since
+    def __init__(self, answers: int, done: Done | None) -> None:
+        self._left = answers
         self._done = done
-
-    @property
-    def acked(self) -> bool:
-        return self._done is None
 
     def finish_one(self) -> None:
         """Count one answer as delivered or dropped."""
-        self.left -= 1
-        if self.left <= 0:
-            self.ack()
-
-    def ack(self) -> None:
-        done, self._done = self._done, None
-        if done is not None:
-            done()
+        self._left -= 1
+        if not self._left and self._done is not None:
+            self._done()
 
 
-_Item = tuple[bytes, _AckGroup]
+class _Item(NamedTuple):
+    serial: int
+    key: str
+    body: bytes
+    group: _AckGroup
+
+
+class _Request:
+    """Answers that are sent together.
+
+    Attributes:
+        failures: attempts that failed.
+        outlived: times that another request was taken after this one had failed.
+    """
+
+    __slots__ = ("failures", "items", "outlived")
+
+    def __init__(self, items: list[_Item], failures: int = 0) -> None:
+        self.items = items
+        self.failures = failures
+        self.outlived = 0
+
+    def halves(self) -> tuple[_Request, _Request]:
+        middle = len(self.items) // 2
+        return _Request(self.items[:middle], self.failures), _Request(self.items[middle:], self.failures)
 
 
 class _Rejected(Exception):  # noqa: N818 - an answer
@@ -109,18 +130,29 @@ class _Rejected(Exception):  # noqa: N818 - an answer
 class _Unavailable(Exception):  # noqa: N818 - a state
     """A failure that may pass."""
 
-    def __init__(self, why: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, why: str, retry_after_s: float | None = None, *, for_all: bool = False) -> None:
         super().__init__(why)
         self.retry_after_s = retry_after_s
+        self.for_all = for_all or retry_after_s is not None
+        """It says nothing of the answers in the request: credentials, redirects, too many requests."""
 
 
 class WebhookSink:
     """Posts answers in order, on a thread of its own that does nothing but wait.
 
-    What the endpoint refuses for good (most 4xx) is dropped, and counted under ``webhook_rejected``; of an array that
-    it refuses, each half is tried alone, so that one answer it cannot read takes no other with it. Anything else is
-    tried again with back-off, honouring ``Retry-After``, until it works. Meanwhile the queue is bounded
-    (``webhook_full``) and does not hold up the pipeline for longer than `WebhookSinkConfig.patience_s`.
+    1. What the endpoint refuses for good (most 4xx) is dropped, and counted under ``webhook_rejected``; of an array
+       that it refuses, each half is tried alone, so that one answer it cannot read takes no other with it.
+    2. Anything else may pass, and is tried again with back-off, honouring ``Retry-After``.
+    3. A request that has failed `SUSPECT_AFTER` times, for no reason that holds for all, is suspected, and an answer
+       behind it is tried alone. Where that is taken, the endpoint works: the suspect is tried again at once, an array
+       in halves.
+    4. A single answer that was suspected while `OUTLIVED` others were taken is dropped: ``webhook_undeliverable``. The
+       next ones of its key go alone, one other taken is enough, and `max_queued` of them wait at most. The first of
+       them that is taken ends that.
+    5. Where the answer behind fails as well, the endpoint is down for all: both are tried again by rule 2, in order,
+       and the next suspicion tries a further one. Nothing is dropped for that.
+    6. Meanwhile the queue is bounded (``webhook_full``). How long readings wait is the guard's
+       (`edge_runtime.sinks.guard`).
 
     Args:
         config: the endpoint.
@@ -150,12 +182,17 @@ class WebhookSink:
         self._poster = _Poster(config, self._clock)
         self._changed = threading.Condition()
         self._queue: deque[_Item] = deque()
-        self._unacked: deque[_AckGroup] = deque()
+        self._serial = itertools.count()
+        self._todo: deque[_Request] = deque()  # the thread's own, before the queue
+        self._suspect: _Request | None = None
+        self._failures = 0  # in a row
+        self._away = False  # as the log has it
+        self._suspect_after = SUSPECT_AFTER
+        self._bad: dict[str, None] = {}  # keys with an answer that rule 4 dropped, the oldest first
         self._finished: deque[tuple[Sequence[_Item], str]] = deque()
         self._closing = False
         self._give_up_at = float("inf")
         self._loop: Loop | None = None
-        self._timer: Timer | None = None
         self._thread: threading.Thread | None = None
 
     def open(self, loop: Loop) -> None:
@@ -170,8 +207,8 @@ class WebhookSink:
             if done is not None:
                 done()
             return
-        group = _AckGroup(len(answers), done, self._clock.monotonic())
-        items = [(answer.to_json(), group) for answer in answers]
+        group = _AckGroup(len(answers), done)
+        items = [_Item(next(self._serial), answer.key, answer.to_json(), group) for answer in answers]
         dropped: list[_Item] = []
         with self._changed:
             room = self._config.max_queued - len(self._queue)
@@ -183,9 +220,6 @@ class WebhookSink:
                 while len(self._queue) > self._config.max_queued:
                     dropped.append(self._queue.popleft())
             self._changed.notify()
-        if done is not None:
-            self._unacked.append(group)
-            self._watch_patience()
         self._finish(dropped, "webhook_full")
 
     def close(self, timeout_s: float) -> None:
@@ -196,11 +230,9 @@ class WebhookSink:
             self._closing = True
             self._give_up_at = self._clock.monotonic() + timeout_s
             self._changed.notify()
-        self._thread.join(timeout_s + _PATIENCE_TICK_S)
+        self._thread.join(timeout_s + _LAST_S)
         self._thread = None
         self._collect()
-        if self._timer is not None:
-            self._timer.cancel()
         with self._changed:
             self._metrics.dropped["webhook_closed"] += len(self._queue)
             self._queue.clear()
@@ -211,85 +243,165 @@ class WebhookSink:
     def _finish(self, items: Sequence[_Item], dropped_as: str) -> None:
         if dropped_as and items:
             self._metrics.dropped[dropped_as] += len(items)
-        for _, group in items:
-            group.finish_one()
+        for item in items:
+            item.group.finish_one()
 
     def _collect(self) -> None:
         while self._finished:
             self._finish(*self._finished.popleft())
 
-    def _watch_patience(self) -> None:
-        if self._timer is None and self._loop is not None:
-            self._timer = self._loop.call_later(_PATIENCE_TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        limit = self._clock.monotonic() - self._config.patience_s
-        waiting = self._unacked
-        while waiting and (waiting[0].acked or waiting[0].since <= limit):
-            waiting.popleft().ack()
-        if waiting:
-            self._watch_patience()
-
     # -- on the sink's own thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while items := self._take():
-                self._deliver(items)
+            while request := self._next():
+                if not self._attempt(request):
+                    break
         finally:
+            self._put_back()
             self._poster.close()
 
-    def _take(self) -> list[_Item]:
-        """Take the next answers to send; none when the sink is closing and nothing is left, or no time."""
+    def _next(self) -> _Request | None:
+        """Return the next request; None when the sink is closing and nothing is left, or no time.
+
+        While there is a suspect, that is one answer that was not tried yet (rule 3); where there is none, the suspect.
+        """
+        if self._suspect is not None:
+            if (found := self._untried(self._suspect)) is not None:
+                return found
+            self._exonerate(self._suspect)
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._todo or self._closing)
+            if self._closing and self._clock.monotonic() >= self._give_up_at:
+                return None
+        if not self._todo:
+            self._fetch()
+        return self._todo.popleft() if self._todo else None
+
+    def _fetch(self) -> None:
         size = self._config.max_batch if self._config.body == "array" else 1
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
-            if self._closing and self._clock.monotonic() >= self._give_up_at:
-                return []
-            return [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+            items = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+        if items:
+            self._again(_Request(items))
 
-    def _deliver(self, items: list[_Item]) -> None:
-        """Send until they are delivered or refused for good."""
-        todo = deque([items])
-        failures = 0
-        while todo:
-            batch = todo[0]
-            deadline = min(self._clock.monotonic() + self._config.timeout_s, self._give_up_at)
-            try:
-                self._poster.post(self._join(batch), deadline)
-            except _Unavailable as error:
-                failures += 1
-                self._report_failure(error, failures)
-                if not self._wait(self._config.retry.delay(failures, error.retry_after_s, self._rng)):
-                    self._put_back(todo)
-                    return
-            except _Rejected as error:
-                todo.popleft()
-                failures = 0
-                if len(batch) > 1:
-                    middle = len(batch) // 2
-                    todo.extendleft((batch[middle:], batch[:middle]))
-                    continue
-                logger.warning("%s: dropped an answer that was refused: error=%s", self.name, error)
-                self._done_with(batch, "webhook_rejected")
+    def _untried(self, suspect: _Request) -> _Request | None:
+        """Take one answer that has not failed, of no bad key; half of a suspected array where no other is there."""
+        for look_further in (True, False):
+            for request in self._todo:
+                if not request.failures and request.items[0].key not in self._bad:
+                    self._todo.remove(request)
+                    first, *others = request.items
+                    if others:
+                        self._again(_Request(others))
+                    return _Request([first])
+            if look_further:
+                self._fetch()
+        if len(suspect.items) == 1:
+            return None
+        self._suspect, other = suspect.halves()
+        return other
+
+    def _attempt(self, request: _Request) -> bool:
+        """Send it once; False when the sink closes and there will be no other attempt."""
+        deadline = min(self._clock.monotonic() + self._config.timeout_s, self._give_up_at)
+        try:
+            self._poster.post(self._join(request.items), deadline)
+        except _Unavailable as error:
+            return self._failed(request, error)
+        except _Rejected as error:
+            self._answered()
+            if len(request.items) > 1:  # rule 1
+                self._again(*request.halves())
             else:
-                if failures:
-                    logger.warning("%s: endpoint answered again: endpoint=%s", self.name, self._poster.where)
-                todo.popleft()
-                failures = 0
-                self._done_with(batch, "")
+                logger.warning("%s: dropped an answer that was refused: error=%s", self.name, error)
+                self._done_with(request.items, "webhook_rejected")
+        else:
+            self._answered()
+            self._bad.pop(request.items[0].key, None)
+            self._done_with(request.items, "")
+        return True
 
-    def _put_back(self, todo: deque[list[_Item]]) -> None:
+    def _failed(self, request: _Request, error: _Unavailable) -> bool:
+        """Take note of a failure, and wait; returns as `_attempt`."""
+        self._failures += 1
+        request.failures += not error.for_all
+        self._count("webhook_failures_total")
+        if not self._away and not self._bad and request.failures <= 1:
+            self._away = True
+            logger.warning("%s: could not send, answers wait until it works: error=%s", self.name, error)
+        if self._suspect is not None:  # rule 5
+            self._exonerate(self._suspect)
+            self._suspect_after = SUSPECT_AFTER
+            self._again(request)
+        elif request.failures >= self._suspect_after and not error.for_all:  # rule 3
+            self._suspect = request
+            if self._failures == 1:  # another was taken just before
+                return True
+        else:
+            self._again(request)
+        return self._wait(self._config.retry.delay(self._failures, error.retry_after_s, self._rng))
+
+    def _answered(self) -> None:
+        """Note that the endpoint works, and what that says of a suspect."""
+        suspect, self._suspect = self._suspect, None
+        if self._away:
+            self._away = False
+            logger.warning("%s: endpoint answered again: endpoint=%s", self.name, self._poster.where)
+        self._failures = 0
+        if suspect is None:
+            return
+        suspect.outlived += 1
+        if len(suspect.items) > 1:  # rule 3
+            self._again(*suspect.halves())
+        elif suspect.outlived < OUTLIVED and suspect.items[0].key not in self._bad:
+            self._again(suspect)
+        else:  # rule 4
+            key = suspect.items[0].key
+            if not self._bad:
+                logger.warning("%s: dropped an answer that failed while others were taken: key=%r", self.name, key)
+            self._bad[key] = None
+            if len(self._bad) > _MOST_BAD:
+                del self._bad[next(iter(self._bad))]
+            self._suspect_after = 1
+            self._done_with(suspect.items, "webhook_undeliverable")
+            self._again()
+
+    def _exonerate(self, suspect: _Request) -> None:
+        self._suspect = None
+        suspect.failures = 0
+        self._again(suspect)
+
+    def _again(self, *requests: _Request) -> None:
+        """Put requests among those to be sent, in the order of their answers; those of bad keys alone (rule 4)."""
+        found = [part for request in (*requests, *self._todo) for part in self._parted(request)]
+        found.sort(key=lambda one: one.items[0].serial)
+        bad = [one for one in found if one.items[0].key in self._bad]
+        surplus = set(bad[: max(0, len(bad) - self._config.max_queued)])
+        for request in surplus:
+            self._done_with(request.items, "webhook_undeliverable")
+        self._todo = deque([one for one in found if one not in surplus])
+
+    def _parted(self, request: _Request) -> list[_Request]:
+        """Return a request without the answers of bad keys, which go alone."""
+        alone = [item for item in request.items if item.key in self._bad]
+        if len(request.items) == 1 or not alone:
+            return [request]
+        request.items = [item for item in request.items if item.key not in self._bad]
+        return [*([request] if request.items else []), *(_Request([item]) for item in alone)]
+
+    def _put_back(self) -> None:
         """Put what a closing sink could not send back into the queue, to be counted with the rest."""
         with self._changed:
-            for part in reversed(todo):
-                self._queue.extendleft(reversed(part))
+            if self._suspect is not None:
+                self._exonerate(self._suspect)
+            for request in reversed(self._todo):
+                self._queue.extendleft(reversed(request.items))
 
     def _join(self, batch: Sequence[_Item]) -> bytes:
         if self._config.body == "single":
-            return batch[0][0]
-        return b"[" + b",".join([body for body, _ in batch]) + b"]"
+            return batch[0].body
+        return b"[" + b",".join([item.body for item in batch]) + b"]"
 
     def _wait(self, seconds: float) -> bool:
         """Wait before the next attempt; False when the sink closes and there will be none."""
@@ -300,11 +412,6 @@ class WebhookSink:
                     return False
                 self._changed.wait(left)
             return not self._closing or self._clock.monotonic() < self._give_up_at
-
-    def _report_failure(self, error: _Unavailable, failures: int) -> None:
-        self._count("webhook_failures_total")
-        if failures == 1:
-            logger.warning("%s: could not send, answers wait until it works: error=%s", self.name, error)
 
     def _done_with(self, batch: Sequence[_Item], dropped_as: str) -> None:
         self._count("webhook_requests_total")
@@ -358,7 +465,7 @@ class _Poster:
             return
         text = f"{self.where} answered {reply.status}"
         if 300 <= reply.status < 400:
-            raise _Unavailable(f"{text}; redirects are not followed, set url to where it points")
+            raise _Unavailable(f"{text}; redirects are not followed, set url to where it points", for_all=True)
         if reply.is_transient:
-            raise _Unavailable(text, reply.retry_after_s(self._clock))
+            raise _Unavailable(text, reply.retry_after_s(self._clock), for_all=reply.status < 500)
         raise _Rejected(text)

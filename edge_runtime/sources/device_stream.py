@@ -58,7 +58,7 @@ class DeviceStream(ABC):
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._reopening = Reopening(name, self._connect, metrics, rng=rng)
-        self._most_in_flight = in_flight
+        self.most_unacked = in_flight
         self._in_flight = 0
         self._fd = -1  # what is read, while it is connected
         self._read_bytes = READ_BYTES
@@ -163,7 +163,7 @@ class DeviceStream(ABC):
     @property
     def _behind(self) -> bool:
         """Return whether the pipeline has as much in hand as it may."""
-        return self._in_flight >= self._most_in_flight
+        return self._in_flight >= self.most_unacked
 
     def _hand_over(self, readings: Sequence[Reading]) -> None:
         if readings and self._deliver is not None:

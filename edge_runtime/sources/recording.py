@@ -86,6 +86,9 @@ class RecordingSource:
         recordings: files with their keys, in place of what `RecordingConfig.files` expands to.
     """
 
+    most_unacked = None
+    """It waits without loss, for every sink."""
+
     def __init__(
         self,
         config: RecordingConfig,

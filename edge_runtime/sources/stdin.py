@@ -64,6 +64,9 @@ class StdinSource:
         fd: what to read; it is not closed.
     """
 
+    most_unacked = None
+    """It waits without loss, for every sink."""
+
     def __init__(
         self,
         config: StdinConfig,

@@ -166,6 +166,10 @@ def _head(report: Mapping[str, Any], view: ViewState, width: int, paint: Painter
     lines.append(clean(_state_line(report), width))
     if away:
         lines.append(paint(clean(f"broker {', '.join(away)} is not connected", width), "red"))
+    stalled = [one for one in report.get("sinks", ()) if one["stalled_s"]]
+    for one in stalled:
+        text = f"{one['name']} takes no answers for {duration(one['stalled_s'])}: {one['waiting']} wait"
+        lines.append(paint(clean(text, width), "red"))
     if failed := backend.get("failed"):
         lines.append(
             paint(clean(f"failed: {'; '.join(f'{name}: {why}' for name, why in failed.items())}", width), "red")

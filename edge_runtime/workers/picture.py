@@ -40,6 +40,7 @@ def merged(reports: Sequence[Report], query: Query, about: Mapping[str, Any]) ->
         "cloud": _cloud([report["cloud"] for report in reports]),
         "governor": _worst(reports, "governor", lambda one: bool(one and one.get("level"))),
         "update": first["update"],
+        "sinks": _sinks(reports),
         "brokers": _brokers(reports),
         "latency_ms": _slowest([report["latency_ms"] for report in reports]),
         "counts": counts,
@@ -64,6 +65,16 @@ def _keys(reports: Sequence[Report], most: int) -> list[dict[str, Any]]:
 def _brokers(reports: Sequence[Report]) -> dict[str, bool]:
     """Count a broker as connected where it is to every worker."""
     return {name: all(report["brokers"].get(name) for report in reports) for name in reports[0]["brokers"]}
+
+
+def _sinks(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Take each sink from the worker where it is stalled for longest; what waits and was dropped is that of all."""
+    found = []
+    for ones in zip(*(report["sinks"] for report in reports), strict=False):
+        worst = max(ones, key=lambda one: float(one["stalled_s"]))
+        sums = {"waiting": sum(one["waiting"] for one in ones), "dropped": _added([one["dropped"] for one in ones])}
+        found.append(worst | sums)
+    return found
 
 
 def _added(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

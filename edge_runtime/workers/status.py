@@ -26,6 +26,8 @@ def trouble(child: Child) -> str:
     outbox, model, governor = (child.parts.get(name, {}) for name in ("outbox", "model", "governor"))
     if not outbox.get("accepting", True):
         return f"outbox: {outbox.get('failure_reason', '')}"
+    if stalled := child.parts.get("sinks", {}).get("stalled"):
+        return f"sinks: {', '.join(stalled)} takes no answers"
     if failed := model.get("failed"):
         return "model: " + ", ".join(f"{name}: {why}" for name, why in failed.items())
     return f"governor: stepped down: {governor.get('reason', '')}" if governor.get("level") else ""

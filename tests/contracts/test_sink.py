@@ -5,32 +5,41 @@ A further sink joins by adding a `Case` to `CASES`: how it is made, and how to r
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
+from edge_runtime.mqtt.config import BrokerConfig
 from edge_runtime.sinks import Sink
+from edge_runtime.sinks import jsonl as jsonl_module
+from edge_runtime.sinks.guard import Bounds, SinkGuard
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.sinks.memory import MemorySink
+from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
 from edge_runtime.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
 from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
 from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.system.loop import Loop
+from edge_runtime.system.retry import Retry
 from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
-from tests.edge_runtime.sinks.endpoint import Endpoint
+from tests.edge_runtime.sinks.endpoint import OK, Endpoint, Reply
 from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client
+from tests.edge_runtime.sinks.test_jsonl import Disk
+from tests.integration.running import listening
 
 Arrived = Callable[[], list[str]]
 
@@ -188,6 +197,102 @@ def test_closing_hands_over_what_is_queued_and_may_be_repeated(running: Running)
 
 def test_a_sink_that_was_never_opened_can_be_closed(running: Running) -> None:
     running.sink.close(0.1)
+
+
+# -- a destination that takes nothing ----------------------------------------------------------------------------------
+
+Deaf = tuple[Sink, Callable[[], object], Arrived]
+"""A sink with room for some 20 answers, what wakes its destination, and the ids that came."""
+
+
+def deaf_jsonl(folder: Path, stack: ExitStack, metrics: Metrics) -> Deaf:
+    disk, path = Disk(), folder / "out.jsonl"
+    disk.room = 0
+    stack.enter_context(pytest.MonkeyPatch.context()).setattr(jsonl_module, "os", disk)
+    config = JsonlSinkConfig(path=path, max_pending_bytes=6_000)
+    return JsonlSink(config, metrics), lambda: setattr(disk, "room", None), lambda: ids(path.read_bytes())
+
+
+def deaf_stdout(_folder: Path, stack: ExitStack, metrics: Metrics) -> Deaf:
+    reader, writer = os.pipe()
+    stack.callback(os.close, reader)
+    stack.callback(os.close, writer)
+    os.set_blocking(reader, False)
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    data, awake = bytearray(), list[bool]()
+
+    def arrived() -> list[str]:
+        with suppress(BlockingIOError):
+            while awake and (piece := os.read(reader, 65536)):
+                data.extend(piece)
+        return ids(bytes(data).rpartition(b"\n")[0])
+
+    return (
+        StdoutSink(StdoutSinkConfig(max_pending_bytes=6_000), metrics, fd=writer),
+        lambda: awake.append(True),
+        arrived,
+    )
+
+
+def deaf_webhook(_folder: Path, stack: ExitStack, metrics: Metrics) -> Deaf:
+    endpoint = Endpoint()
+    stack.callback(endpoint.close)
+    endpoint.judge = lambda _: (503, {}, b"")
+    config = WebhookSinkConfig(url=endpoint.url, max_queued=20, max_batch=1, retry=Retry(base_s=0.01, cap_s=0.02))
+    taken: list[str] = []
+
+    def take(answers: list[dict[str, Any]]) -> Reply:
+        taken.extend(one["id"] for one in answers)
+        return OK
+
+    return WebhookSink(config, metrics), lambda: setattr(endpoint, "judge", take), lambda: taken
+
+
+def deaf_sparkplug(_folder: Path, _stack: ExitStack, metrics: Metrics) -> Deaf:
+    client = Client(connected=False, queue_messages=20)
+    config = SparkplugSinkConfig(broker="b", group="plant", node="line-1", max_hz=0)
+    sink = SparkplugSink(config, cast("BrokerClient", client), metrics, SystemClock(), describe=lambda: DESCRIBED)
+    return sink, client.connect, lambda: [str(one.value) for one in client.host.seen if one.metric == "id"]
+
+
+def deaf_mqtt(_folder: Path, stack: ExitStack, metrics: Metrics) -> Deaf:
+    broker = stack.enter_context(Broker())
+    heard = stack.enter_context(listening(broker.port, "edge/+/prediction"))
+    broker.stop()
+    client = BrokerClient(BrokerConfig(url=f"mqtt://127.0.0.1:{broker.port}", queue_messages=20), "b", metrics)
+    return MqttSink(MqttSinkConfig(broker="b"), client, metrics), broker.start, lambda: [one["id"] for one in heard]
+
+
+@pytest.mark.parametrize("make", [deaf_jsonl, deaf_stdout, deaf_webhook, deaf_sparkplug, deaf_mqtt])
+def test_what_takes_nothing_for_ever_is_bounded_counted_and_resumed(
+    make: Callable[[Path, ExitStack, Metrics], Deaf], tmp_path: Path
+) -> None:
+    metrics, loop, done, sent = Metrics(), Loop(), list[int](), 300
+    own = metrics.of_sink("sink[0]")
+    with ExitStack() as stack:
+        sink, wake, arrived = make(tmp_path, stack, own)
+        guard = SinkGuard(sink, Bounds(required=True, patience_s=0.2), own, SystemClock())
+        stack.callback(loop.close)
+        stack.callback(guard.close, 0.0)
+        guard.open(loop)
+
+        def until(condition: Callable[[], object]) -> None:
+            end = time.monotonic() + 60
+            while not condition():
+                assert time.monotonic() < end, (len(done), dict(own.dropped), guard.status(), len(arrived()))
+                loop.iterate(0.02)
+
+        for i in range(sent):
+            guard.send([prediction(i)], lambda i=i: done.append(i))  # type: ignore[misc]
+        until(lambda: len(done) == sent and guard.stalled_s)
+        assert guard.status()["waiting"] <= 60, "what waits is bounded"
+        assert sum(own.dropped.values()) >= sent - 60, "and what is not kept is counted"
+        wake()
+        until(lambda: (arrived() or True) and not guard.stalled_s and guard.idle)
+        guard.send([prediction(sent)], lambda: done.append(sent))
+        until(lambda: f"k@{sent}" in arrived() and sent in done)
+        assert len(set(arrived())) + sum(own.dropped.values()) == sent + 1
+        assert metrics.dropped == own.dropped
 
 
 def test_what_arrives_is_the_answer_s_json(tmp_path: Path) -> None:

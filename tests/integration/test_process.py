@@ -114,6 +114,7 @@ url = "mqtt://127.0.0.1:{port}"
 [[sink]]
 type = "mqtt"
 broker = "away"
+required = true
 """
 
 

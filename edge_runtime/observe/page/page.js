@@ -141,6 +141,7 @@ function show() {
 function troubles(report) {
   const found = [];
   for (const [name, connected] of Object.entries(report.brokers)) if (!connected) found.push(`Broker ${name} is not connected: is it running, and are address and password right?`);
+  for (const one of report.sinks) if (one.stalled_s) found.push(`${one.name} takes no answers for ${duration(one.stalled_s)}: ${one.waiting} wait${one.blocks ? ", and readings wait for it" : ""}.`);
   for (const [name, reason] of Object.entries(report.backend.failed || {})) found.push(`${name} does not work: ${reason}`);
   if (report.backend.backend === "none") found.push("Nothing on this device answers.");
   if (report.cloud.reachable === 0) found.push("The cloud is not reachable; hard cases wait in the outbox.");

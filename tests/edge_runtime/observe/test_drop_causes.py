@@ -160,7 +160,7 @@ ELSEWHERE = {
     "publish_not_sent": "edge_runtime/sinks/test_sparkplug_broker.py",
     "jsonl_full jsonl_closed jsonl_sync_failed": "edge_runtime/sinks/test_jsonl.py",
     "stdout_full stdout_closed": "edge_runtime/sinks/test_stdout.py",
-    "webhook_full webhook_closed webhook_rejected": "edge_runtime/sinks/test_webhook.py",
+    "webhook_full webhook_closed webhook_rejected webhook_undeliverable": "edge_runtime/sinks/test_webhook.py",
     "keys_evicted_total": "edge_runtime/windowing/test_window.py",
 }
 """Reasons that need a broker, a disk or an engine, and the tests that provoke them."""

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.sinks import jsonl
@@ -249,6 +250,35 @@ def test_a_rotation_that_fails_goes_on_with_the_old_file(
     file.sink.close(1.0)
     assert file.ids() == [1, 2]
     assert file.done == [1, 2]
+
+
+@pytest.mark.parametrize("fsync", ["never", "batch"])
+@pytest.mark.parametrize("what", ["moved", "removed", "folder"])
+def test_a_file_that_others_moved_is_made_afresh(fsync: Any, what: str, tmp_path: Path) -> None:
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    clock = SimulatedClock()
+    loop = Loop(clock=clock)
+    file = Fixture(loop, folder / "out.jsonl", fsync=fsync)
+    for i in range(10):
+        clock.advance(1.0)
+        file.send(i)
+        if i == 4 and what == "moved":
+            file.path.rename(folder / "out.jsonl.1")
+        elif i == 4 and what == "removed":
+            file.path.unlink()
+        elif i == 4:
+            folder.rename(tmp_path / "before")
+            folder.mkdir()
+    assert file.ids() == [5, 6, 7, 8, 9]
+    file.sink.reopen()
+    file.path.unlink()
+    file.send(10)
+    assert file.ids() == [10]
+    file.sink.close(1.0)
+    loop.close()
+    assert file.done == list(range(11))
+    assert not file.metrics.dropped
 
 
 def test_with_fsync_answers_are_reported_once_the_disk_has_them(loop: Loop, tmp_path: Path, disk: Disk) -> None:

@@ -51,7 +51,7 @@ class Recorder:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    def publish(self, messages: list[Message], done: Done | None) -> None:
+    def publish(self, messages: list[Message], done: Done | None, dropped: object) -> None:
         self.messages += messages
         if done is not None:
             done()

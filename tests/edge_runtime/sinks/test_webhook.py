@@ -201,20 +201,94 @@ def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(endpoint: End
     assert sender.metrics.counts["webhook_failures_total"] == 0
 
 
-def test_an_endpoint_that_is_away_is_waited_for_but_not_by_the_pipeline(
+def test_an_endpoint_that_is_away_is_waited_for_and_logged_once(
     senders: list[Sender], caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]  # bound and not listening: refused
-        sender = start(senders, f"http://127.0.0.1:{port}/", patience_s=0.2)
+        sender = start(senders, f"http://127.0.0.1:{port}/")
         with caplog.at_level(logging.WARNING):
-            sender.send(1)
-            sender.loop.iterate(0.05)
-            assert sender.done == []
-            sender.until(lambda: sender.done)
+            sender.send(1, 2, 3)
+            sender.until(lambda: sender.metrics.counts["webhook_failures_total"] > 20)
+    assert not sender.done
     assert not sender.metrics.dropped, "it still waits to be sent"
     assert len([record for record in caplog.records if "cannot be reached" in record.message]) == 1
+
+
+@pytest.mark.parametrize("reply", [(500, {}, b""), (502, {}, b""), "hangs up"])
+@pytest.mark.parametrize("poison", [{70}, {0}, {199}, {10, 11, 12, 150}, set(range(0, 200, 10))])
+def test_an_answer_that_fails_each_time_stops_no_other(
+    reply: Any, poison: set[int], endpoint: Endpoint, senders: list[Sender]
+) -> None:
+    sender = start(senders, endpoint.url)
+    taken: list[str] = []
+
+    def judge(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        found = [answer["id"] for answer in orjson.loads(body)]
+        bad = bool(set(found) & {f"k@{i}" for i in poison})
+        if bad and reply == "hangs up":
+            handler.close_connection = True
+            return
+        taken.extend([] if bad else found)
+        handler.send_response(reply[0] if bad else 204)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    endpoint.judge = lambda _: judge  # type: ignore[assignment, return-value]
+    for i in range(200):
+        sender.send(i)
+    sender.send(1000)  # others are taken after the last one
+    sender.until(lambda: len(taken) >= 201 - len(poison), 60)
+    last = 1000
+    while sender.metrics.dropped["webhook_undeliverable"] < len(poison):
+        last += 1
+        assert last < 2000
+        sender.send(last)  # what shows that the endpoint works
+        sender.until(lambda last=last: f"k@{last}" in taken, 60)  # type: ignore[misc]
+        sender.loop.iterate(0.01)
+    assert set(taken) == {f"k@{i}" for i in [*range(200), *range(1000, last + 1)] if i not in poison}
+    assert len(taken) == len(set(taken))
+
+
+def test_a_flood_of_answers_that_fail_does_not_hide_the_few_that_are_taken(
+    endpoint: Endpoint, senders: list[Sender]
+) -> None:
+    sender = start(senders, endpoint.url, max_batch=10)
+    taken: set[str] = set()
+
+    def judge(answers: list[dict[str, str]]) -> Any:
+        bad = any(answer["key"] == "bad" for answer in answers)
+        taken.update(() if bad else {answer["id"] for answer in answers})
+        return (500, {}, b"") if bad else OK
+
+    endpoint.judge = judge
+    good = {f"k@{i}" for i in range(0, 200, 40)}
+    for i in range(200):
+        sender.sink.send([prediction(i, key="k" if f"k@{i}" in good else "bad")], None)
+    sender.until(lambda: taken >= good, 60)
+    assert set(sender.metrics.dropped) <= {"webhook_undeliverable"}
+
+
+@pytest.mark.parametrize("reply", [(500, {}, b""), (429, {}, b""), (503, {"Retry-After": "0"}, b"")])
+def test_an_endpoint_that_is_down_for_all_costs_no_answer(
+    reply: Any, endpoint: Endpoint, senders: list[Sender]
+) -> None:
+    sender = start(senders, endpoint.url, max_batch=4)
+    endpoint.judge = lambda _: reply
+    for i in range(40):
+        sender.send(i)
+    sender.until(lambda: len(endpoint.requests) > 60, 60)
+    taken: list[str] = []
+
+    def take(answers: list[dict[str, str]]) -> tuple[int, dict[str, str], bytes]:
+        taken.extend(answer["id"] for answer in answers)
+        return OK
+
+    endpoint.judge = take
+    sender.until(lambda: len(sender.done) == 40, 60)
+    assert not sender.metrics.dropped
+    assert sorted(taken) == sorted(f"k@{i}" for i in range(40))
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("drop_oldest", [0, 6, 7, 8]), ("drop_newest", [0, 1, 2, 3])])

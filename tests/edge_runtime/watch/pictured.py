@@ -16,6 +16,7 @@ REPORT: dict[str, Any] = {
     "backend": {"backend": "int8 on onnx"},
     "rates": {"messages_per_s": 100, "predictions_per_s": 2, "hard_share": 0.1, "cloud_share": 0.05},
     "latency_ms": {"engine": {"p50": 0.02}, "total": {"p99": 1.5}},
+    "sinks": [],
     "brokers": {"home": True},
     "keys": [KEY],
     "keys_found": 1,

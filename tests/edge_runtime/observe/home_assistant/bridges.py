@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.clock import SimulatedClock
+from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import AnyOutput, Channel, InputContract, Manifest, Variant
 from edge_runtime.manifest.outputs import OutputContract
@@ -104,6 +104,8 @@ class FakeClient:
 
 
 class FakeLoop:
+    clock = SystemClock()
+
     def __init__(self) -> None:
         self.every: list[Callable[[], object]] = []
 

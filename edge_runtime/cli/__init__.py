@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.printing import LogFormatter, escaped_output, shortened
 
 SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
 """Keeps the working directory off the path of modules. Python 3.10 can do it only together with ignoring the user's own
@@ -56,6 +57,8 @@ COMMANDS = (
 HIDDEN = ("time",)
 """Started by other programs, so not listed by ``--help``."""
 
+LOG_LINE = "%(levelname)s %(message)s"
+
 _IMPORT_LOOK_S = 0.05
 """How soon an interrupt that came during an import is tried again."""
 
@@ -76,13 +79,13 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**options, formatter_class=_Formatter)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {shortened(' '.join(message.split()))} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        with _interrupted_between_imports():
+        with escaped_output(), _interrupted_between_imports():
             return _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return 130
@@ -113,11 +116,9 @@ def _main(arguments: list[str]) -> int:
     # Only the command that is asked for is imported: `inspect` needs no engine, `--version` needs nothing at all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
     options = parser((wanted,) if wanted in (*COMMANDS, *HIDDEN) else COMMANDS).parse_args(arguments)
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s" if options.verbose else "%(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s" if options.verbose else LOG_LINE))
+    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.INFO, handlers=[handler])
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -134,7 +135,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _fail(error: EdgeError, code: int) -> int:
-    print(f"edge-runtime: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"edge-runtime: {shortened(' '.join(str(error).split()))}", file=sys.stderr)
     return code
 
 

@@ -17,6 +17,7 @@ import orjson
 from edge_runtime.cli import SAFE_PATH, exits
 from edge_runtime.cli.arguments import count, existing_file, factor
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.printing import LogFormatter
 
 if TYPE_CHECKING:
     from edge_runtime.app import App
@@ -165,7 +166,7 @@ def name_in_log(worker: int) -> None:
     """Begin each line of the log with the worker's number."""
     for handler in logging.getLogger().handlers:
         known = handler.formatter._fmt if handler.formatter is not None else None  # noqa: SLF001 - it has no other name
-        handler.setFormatter(logging.Formatter(f"worker {worker}: {known or '%(message)s'}"))
+        handler.setFormatter(LogFormatter(f"worker {worker}: {known or '%(message)s'}"))
 
 
 def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_json: bool = False) -> int:

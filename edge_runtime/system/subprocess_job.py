@@ -163,19 +163,25 @@ def answer(work: Callable[[dict[str, Any], memoryview], dict[str, Any]]) -> NoRe
     os._exit(0)
 
 
+def limit_memory(memory_bytes: int) -> None:
+    """Bound the memory that this process may write to from now on."""
+    _lower("RLIMIT_DATA", memory_bytes)
+    _lower("RLIMIT_AS", memory_bytes + MEMORY_BYTES)  # libraries, and what allocators only reserve, count here alone
+
+
 def _limit(timeout_s: float, memory_bytes: int | None) -> None:
+    _lower("RLIMIT_CORE", 0)
+    if memory_bytes is not None:
+        limit_memory(memory_bytes)
+    seconds = max(1, round(timeout_s)) + 1
+    _lower("RLIMIT_CPU", seconds * (os.cpu_count() or 1))
+    signal.alarm(seconds)
+
+
+def _lower(name: str, value: int) -> None:
     import resource  # noqa: PLC0415 - POSIX only, and only the child needs it
 
-    def lower(what: int, value: int) -> None:
-        _, hard = resource.getrlimit(what)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (value, value))
-
-    lower(resource.RLIMIT_CORE, 0)
-    if memory_bytes is not None:
-        # Libraries, and what allocators only reserve, count as address space alone.
-        lower(resource.RLIMIT_DATA, memory_bytes)
-        lower(resource.RLIMIT_AS, memory_bytes + MEMORY_BYTES)
-    seconds = max(1, round(timeout_s)) + 1
-    lower(resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1))
-    signal.alarm(seconds)
+    what = getattr(resource, name)
+    _, hard = resource.getrlimit(what)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (value, value))

@@ -120,6 +120,7 @@ class _Run:
                     broker_clients={str(getattr(config, "broker", "")): cast("BrokerClient", replay)},
                     metrics=self._metrics,
                     clock=self._clock,
+                    live=False,
                 )
                 source.open(loop, self._deliver)
                 if replay.receive is not None:

@@ -1,0 +1,218 @@
+"""Pictures decoded in a child process, beside the loop, where decoding them would hold up the other keys.
+
+1. A message that is costly by its header goes to the child, and so does what follows of its key until it is back: the
+   order within a key stays. All else is decoded on the loop.
+2. At most `MOST_WAITING` messages of `MOST_BYTES` wait, and `MOST_OF_KEY` of a key; what comes then is counted as
+   ``overrun``. Keys take turns.
+3. A message that takes longer than `DEADLINE_S`, or ends the child, is refused, and the next one gets a new child.
+4. The `done` of messages that arrived together is called when that of each of them is.
+5. What is not back when the source is closed is not acknowledged, and comes again; with QoS 0 it is counted as
+   ``paused``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from edge_runtime.codecs.frame import FrameCodec, FrameConfig
+from edge_runtime.errors import EngineError, InputError
+from edge_runtime.manifest.frames import Frame
+from edge_runtime.metrics import Metrics
+from edge_runtime.mqtt.packets import Publish
+from edge_runtime.sources import Deliver
+from edge_runtime.sources.decoding import Decoder
+from edge_runtime.system import subprocess_job
+from edge_runtime.system.loop import Loop
+from edge_runtime.system.subprocess_worker import Service, Worker, serve
+from edge_runtime.types import Done
+
+MOST_WAITING: Final = 64
+MOST_BYTES: Final = 32 * 2**20
+MOST_OF_KEY: Final = 8
+DEADLINE_S: Final = 5.0
+"""Ten times the longest that a fuzzer found, and some."""
+_BEGIN_S: Final = 60.0
+_NICE: Final = 5
+"""The loop comes first where there is one core."""
+
+
+class _Job(NamedTuple):
+    key: str
+    payload: bytes
+    received: float
+    wall: float
+    done: Done | None
+
+
+class Beside:
+    """Way of costly messages. Used on the loop's thread; one of its own waits for the child.
+
+    Args:
+        config: of the codec.
+        frame: of the model.
+        decoder: counts and refuses; its codec makes the readings.
+        metrics: counts ``paused``.
+    """
+
+    def __init__(self, config: FrameConfig, frame: Frame, decoder: Decoder, metrics: Metrics) -> None:
+        assert isinstance(decoder.codec, FrameCodec)
+        self._codec = decoder.codec
+        self._decoder = decoder
+        self._metrics = metrics
+        self._job = json.dumps({"config": asdict(config), "frame": asdict(frame)}).encode()
+        self._deliver: Deliver | None = None
+        self._loop: Loop | None = None
+        self._out: Counter[str] = Counter()
+        """Messages of each key that are not back."""
+        self._bytes = 0
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # both threads', behind `_changed`
+        self._changed = threading.Condition()
+        self._worker: Worker | None = None
+        self._thread = threading.Thread(target=self._work, name="pictures", daemon=True)
+
+    def open(self, loop: Loop, deliver: Deliver) -> None:
+        """Deliver from now on."""
+        self._loop, self._deliver = loop, deliver
+
+    def part(
+        self, publishes: list[Publish], key_of: Callable[[bytes], str | None], received: float, wall: float,
+        done: Done | None,
+    ) -> tuple[list[Publish], Done | None]:  # fmt: skip
+        """Take the costly ones of messages that arrived together; return the others, with their `done`."""
+        others: list[Publish] = []
+        mine: list[Publish] = []
+        for publish in publishes:
+            key = key_of(publish[0])
+            costly = bool(key) and not publish[4] and (key in self._out or self._codec.is_costly(publish[1]))  # rule 1
+            (mine if costly else others).append(publish)
+        if not mine:
+            return publishes, done
+        each = None if done is None else _Each(len(mine) + 1, done)
+        for publish in mine:
+            self._put(_Job(key_of(publish[0]) or "", bytes(publish[1]), received, wall, each))
+        return others, each
+
+    def close(self) -> None:
+        """End the child. May be called twice."""
+        with self._changed:
+            self._deliver = None
+            lost = [job for jobs in self._waiting.values() for job in jobs if job.done is None]
+            self._metrics.dropped["paused"] += len(lost)  # rule 5
+            self._waiting.clear()
+            self._changed.notify()
+        if (worker := self._worker) is not None:
+            worker.kill()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _put(self, job: _Job) -> None:
+        full = self._out.total() >= MOST_WAITING or self._bytes + len(job.payload) > MOST_BYTES
+        if full or self._out[job.key] >= MOST_OF_KEY:  # rule 2
+            self._back(job, InputError("overrun", "as many costly pictures as may wait for the child process do"), 0.0)
+            return
+        self._out[job.key] += 1
+        self._bytes += len(job.payload)
+        with self._changed:
+            self._waiting.setdefault(job.key, deque()).append(job)
+            self._changed.notify()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _finish(self, job: _Job, outcome: bytes | InputError, seconds: float) -> None:
+        self._bytes -= len(job.payload)
+        self._out[job.key] -= 1
+        if not self._out[job.key]:
+            del self._out[job.key]
+        self._back(job, outcome, seconds)
+
+    def _back(self, job: _Job, outcome: bytes | InputError, seconds: float) -> None:
+        if self._deliver is None:
+            return
+        self._decoder.count(1, len(job.payload), seconds)
+        if not isinstance(outcome, InputError):
+            pixels = np.frombuffer(outcome, np.uint8).reshape(self._codec.shape)
+            self._deliver([self._codec.reading(job.key, pixels, job.wall)], job.received, job.done)
+            return
+        self._decoder.refuse(outcome, job.key, job.payload)
+        if job.done is not None:
+            job.done()
+
+    # -- the thread that waits -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        clock = self._loop.clock
+        while (job := self._next()) is not None:
+            began = clock.monotonic()
+            outcome = self._ask(job.payload)
+            finish = partial(self._finish, job, outcome, clock.monotonic() - began)
+            self._loop.call_soon_threadsafe(finish)
+        if self._worker is not None:
+            self._worker.close()
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._deliver is None)
+            if not self._waiting:
+                return None
+            key, jobs = self._waiting.popitem(last=False)
+            job = jobs.popleft()
+            if jobs:
+                self._waiting[key] = jobs  # behind the others
+            return job
+
+    def _ask(self, payload: bytes) -> bytes | InputError:
+        try:
+            if self._worker is None or not self._worker.pid:
+                self._worker = Worker(f"from {__name__} import child; child")
+                self._worker.begin([self._job], "a process for pictures", _BEGIN_S)
+            return bytes(self._worker.ask([payload], "a picture", DEADLINE_S))
+        except InputError as error:
+            return error
+        except EngineError as error:  # rule 3
+            return InputError("internal_error" if error.how == "raised" else "too_large", str(error))
+
+
+class _Each:
+    """Callback that passes the last of several calls on (rule 4)."""
+
+    def __init__(self, missing: int, done: Done) -> None:
+        self._missing, self._done = missing, done
+
+    def __call__(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._done()
+
+
+# -- the child ---------------------------------------------------------------------------------------------------------
+
+
+def child(fd: int) -> NoReturn:
+    """Decode pictures, one after another."""
+    serve(fd, _begin)
+
+
+def _begin(body: bytes) -> Service:
+    job = json.loads(body)
+    config, frame = FrameConfig(**job["config"]), Frame(**job["frame"])
+    codec = FrameCodec(config, frame, jpeg=False)
+    os.nice(_NICE)
+    subprocess_job.limit_memory(subprocess_job.memory_for(config.max_bytes + config.max_pixels))
+
+    def decode(payload: bytes) -> list[bytes]:
+        try:
+            return [codec.pixels(payload).tobytes()]
+        except MemoryError:
+            raise InputError("too_large", "it takes more memory than pictures may") from None
+
+    return Service([b""], decode, DEADLINE_S)

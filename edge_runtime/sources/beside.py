@@ -1,10 +1,11 @@
-"""Pictures decoded in a child process, beside the loop, where decoding them would hold up the other keys.
+"""Costly messages decoded beside the loop, where decoding them would hold up the other keys.
 
-1. A message that is costly by its header goes to the child, and so does what follows of its key until it is back: the
-   order within a key stays. All else is decoded on the loop.
+1. A message that is costly by its header is decoded beside the loop, and so is what follows of its key until it is
+   back: the order within a key stays. All else is decoded on the loop.
 2. At most `MOST_WAITING` messages of `MOST_BYTES` wait, and `MOST_OF_KEY` of a key; what comes then is counted as
    ``overrun``. Keys take turns.
-3. A message that takes longer than `DEADLINE_S`, or ends the child, is refused, and the next one gets a new child.
+3. Pictures are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and
+   the next one gets a new child. Sound is resampled by numpy, which leaves the interpreter to the loop meanwhile.
 4. The `done` of messages that arrived together is called when that of each of them is.
 5. What is not back when the source is closed is not acknowledged, and comes again; with QoS 0 it is counted as
    ``paused``.
@@ -13,18 +14,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
+from edge_runtime.codecs import Codec
+from edge_runtime.codecs.config import CodecConfig
 from edge_runtime.codecs.frame import FrameCodec, FrameConfig
-from edge_runtime.errors import EngineError, InputError
+from edge_runtime.codecs.pcm import PcmCodec
+from edge_runtime.errors import EngineError, InputError, one_line
+from edge_runtime.manifest import InputContract
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
@@ -33,7 +39,9 @@ from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system import subprocess_job
 from edge_runtime.system.loop import Loop
 from edge_runtime.system.subprocess_worker import Service, Worker, serve
-from edge_runtime.types import Done
+from edge_runtime.types import Done, Reading
+
+logger = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 64
 MOST_BYTES: Final = 32 * 2**20
@@ -53,22 +61,32 @@ class _Job(NamedTuple):
     done: Done | None
 
 
+class CostlyCodec(Codec, Protocol):
+    """A codec that tells what a message costs before it decodes it."""
+
+    def is_costly(self, payload: bytes) -> bool:
+        """Return whether decoding takes longer than 2 ms or so, by the header alone."""
+        ...
+
+
 class Beside:
-    """Way of costly messages. Used on the loop's thread; one of its own waits for the child.
+    """Way of costly messages. Used on the loop's thread; one of its own decodes, or waits for the child.
 
     Args:
-        config: of the codec.
-        frame: of the model.
-        decoder: counts and refuses; its codec makes the readings.
+        codec: tells which are costly.
+        decoder: counts and refuses.
         metrics: counts ``paused``.
+        process: decodes them; None: the codec does, on that thread.
     """
 
-    def __init__(self, config: FrameConfig, frame: Frame, decoder: Decoder, metrics: Metrics) -> None:
-        assert isinstance(decoder.codec, FrameCodec)
-        self._codec = decoder.codec
+    def __init__(
+        self, codec: CostlyCodec, decoder: Decoder, metrics: Metrics, process: PictureProcess | None = None
+    ) -> None:
+        self._codec = codec
+        self._process = process
+        self._decode = codec.decode if process is None else process.decode
         self._decoder = decoder
         self._metrics = metrics
-        self._job = json.dumps({"config": asdict(config), "frame": asdict(frame)}).encode()
         self._deliver: Deliver | None = None
         self._loop: Loop | None = None
         self._out: Counter[str] = Counter()
@@ -76,8 +94,7 @@ class Beside:
         self._bytes = 0
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # both threads', behind `_changed`
         self._changed = threading.Condition()
-        self._worker: Worker | None = None
-        self._thread = threading.Thread(target=self._work, name="pictures", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="decoder", daemon=True)
 
     def open(self, loop: Loop, deliver: Deliver) -> None:
         """Deliver from now on."""
@@ -90,10 +107,14 @@ class Beside:
         """Take the costly ones of messages that arrived together; return the others, with their `done`."""
         others: list[Publish] = []
         mine: list[Publish] = []
+        held = set(self._out)
         for publish in publishes:
             key = key_of(publish[0])
-            costly = bool(key) and not publish[4] and (key in self._out or self._codec.is_costly(publish[1]))  # rule 1
-            (mine if costly else others).append(publish)
+            if key and not publish[4] and (key in held or self._codec.is_costly(publish[1])):  # rule 1
+                held.add(key)
+                mine.append(publish)
+            else:
+                others.append(publish)
         if not mine:
             return publishes, done
         each = None if done is None else _Each(len(mine) + 1, done)
@@ -102,22 +123,24 @@ class Beside:
         return others, each
 
     def close(self) -> None:
-        """End the child. May be called twice."""
+        """End the thread, and what it waits for. May be called twice."""
         with self._changed:
             self._deliver = None
             lost = [job for jobs in self._waiting.values() for job in jobs if job.done is None]
             self._metrics.dropped["paused"] += len(lost)  # rule 5
             self._waiting.clear()
             self._changed.notify()
-        if (worker := self._worker) is not None:
-            worker.kill()
+        if self._process is not None:
+            self._process.kill()
         if self._thread.is_alive():
             self._thread.join()
+        if self._process is not None:
+            self._process.close()
 
     def _put(self, job: _Job) -> None:
         full = self._out.total() >= MOST_WAITING or self._bytes + len(job.payload) > MOST_BYTES
         if full or self._out[job.key] >= MOST_OF_KEY:  # rule 2
-            self._back(job, InputError("overrun", "as many costly pictures as may wait for the child process do"), 0.0)
+            self._back(job, InputError("overrun", "as many costly messages wait as may"), 0.0)
             return
         self._out[job.key] += 1
         self._bytes += len(job.payload)
@@ -127,37 +150,43 @@ class Beside:
         if self._thread.ident is None:
             self._thread.start()
 
-    def _finish(self, job: _Job, outcome: bytes | InputError, seconds: float) -> None:
+    def _finish(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
         self._bytes -= len(job.payload)
         self._out[job.key] -= 1
         if not self._out[job.key]:
             del self._out[job.key]
         self._back(job, outcome, seconds)
 
-    def _back(self, job: _Job, outcome: bytes | InputError, seconds: float) -> None:
+    def _back(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
         if self._deliver is None:
             return
         self._decoder.count(1, len(job.payload), seconds)
         if not isinstance(outcome, InputError):
-            pixels = np.frombuffer(outcome, np.uint8).reshape(self._codec.shape)
-            self._deliver([self._codec.reading(job.key, pixels, job.wall)], job.received, job.done)
-            return
-        self._decoder.refuse(outcome, job.key, job.payload)
+            if outcome:
+                self._deliver(outcome, job.received, job.done)
+                return
+        else:
+            self._decoder.refuse(outcome, job.key, job.payload)
         if job.done is not None:
             job.done()
 
-    # -- the thread that waits -----------------------------------------------------------------------------------------
+    # -- its own thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         assert self._loop is not None
         clock = self._loop.clock
         while (job := self._next()) is not None:
             began = clock.monotonic()
-            outcome = self._ask(job.payload)
+            outcome: list[Reading] | InputError
+            try:
+                outcome = self._decode(job.key, job.payload, job.wall)
+            except InputError as error:
+                outcome = error
+            except Exception as error:
+                logger.debug("source: decoding a message failed", exc_info=True)
+                outcome = InputError("internal_error", f"{one_line(repr(error))}; please report it")
             finish = partial(self._finish, job, outcome, clock.monotonic() - began)
             self._loop.call_soon_threadsafe(finish)
-        if self._worker is not None:
-            self._worker.close()
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -170,16 +199,50 @@ class Beside:
                 self._waiting[key] = jobs  # behind the others
             return job
 
-    def _ask(self, payload: bytes) -> bytes | InputError:
+
+class PictureProcess:
+    """A child process that decodes pictures, begun when the first one comes.
+
+    Args:
+        config: of the codec.
+        frame: of the model.
+        codec: makes the readings.
+    """
+
+    def __init__(self, config: FrameConfig, frame: Frame, codec: FrameCodec) -> None:
+        self._codec = codec
+        self._job = json.dumps({"config": asdict(config), "frame": asdict(frame)}).encode()
+        self._worker: Worker | None = None
+
+    def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
+        """See `edge_runtime.codecs.Codec`."""
         try:
             if self._worker is None or not self._worker.pid:
                 self._worker = Worker(f"from {__name__} import child; child")
                 self._worker.begin([self._job], "a process for pictures", _BEGIN_S)
-            return bytes(self._worker.ask([payload], "a picture", DEADLINE_S))
-        except InputError as error:
-            return error
+            pixels = self._worker.ask([payload], "a picture", DEADLINE_S)
         except EngineError as error:  # rule 3
-            return InputError("internal_error" if error.how == "raised" else "too_large", str(error))
+            raise InputError("internal_error" if error.how == "raised" else "too_large", str(error)) from None
+        return [self._codec.reading(key, np.frombuffer(pixels, np.uint8).reshape(self._codec.shape), received)]
+
+    def kill(self) -> None:
+        """End the process at once, whatever it is at; from any thread."""
+        if self._worker is not None:
+            self._worker.kill()
+
+    def close(self) -> None:
+        """Free what the process leaves; from the thread of `decode`, or after it. May be called twice."""
+        if self._worker is not None:
+            self._worker.close()
+
+
+def beside_the_loop(config: CodecConfig, contract: InputContract, decoder: Decoder, metrics: Metrics) -> Beside | None:
+    """Make the way of costly messages of a codec; None where no message of it is costly."""
+    codec = decoder.codec
+    if isinstance(codec, FrameCodec) and config.type == "frame" and contract.frame is not None:
+        pictures = PictureProcess(config, contract.frame, codec)
+        return Beside(codec, decoder, metrics, pictures)
+    return Beside(codec, decoder, metrics) if isinstance(codec, PcmCodec) else None
 
 
 class _Each:

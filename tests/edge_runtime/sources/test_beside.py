@@ -7,20 +7,25 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from edge_runtime.codecs.frame import FrameCodec, FrameConfig
+from edge_runtime.codecs.pcm import PcmCodec, PcmConfig
+from edge_runtime.errors import InputError
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.sources import beside as module
-from edge_runtime.sources.beside import Beside
+from edge_runtime.sources.beside import Beside, PictureProcess
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
 from tests.edge_runtime.media.pictures import bmp, picture
+from tests.edge_runtime.recordings.wav_files import write
 
 FRAME = Frame(height=6, width=8)
 LARGE, SMALL = bmp(picture(400, 500)), bmp(picture(12, 16))
@@ -33,7 +38,9 @@ class Site:
         self.metrics, self.loop = Metrics(), Loop()
         codec = FrameCodec(FrameConfig(), FRAME, jpeg=False)
         self.codec = codec
-        self.beside = Beside(FrameConfig(), FRAME, Decoder(codec, self.metrics), self.metrics)
+        self.process = PictureProcess(FrameConfig(), FRAME, codec)
+        decoder = Decoder(codec, self.metrics)
+        self.beside = Beside(codec, decoder, self.metrics, self.process)
         self.readings: list[Reading] = []
         self.acknowledged: Counter[int] = Counter()
         self.beside.open(self.loop, self._deliver)
@@ -107,8 +114,8 @@ def test_a_message_that_ends_or_stops_the_child_is_refused_and_the_next_one_is_n
     monkeypatch.setattr(module, "DEADLINE_S", 5.0 if number == signal.SIGKILL else 0.5)
     site.send(0, ("a", LARGE))
     site.until(1)
-    assert site.beside._worker is not None
-    pid = site.beside._worker.pid
+    assert site.process._worker is not None
+    pid = site.process._worker.pid
     os.kill(pid, number)
     site.send(1, ("a", LARGE))
     site.until(2)
@@ -118,7 +125,7 @@ def test_a_message_that_ends_or_stops_the_child_is_refused_and_the_next_one_is_n
     site.until(3)
     assert [reading.t for reading in site.readings] == [0, 2]
     assert site.acknowledged == {0: 1, 1: 1, 2: 1}
-    assert site.beside._worker.pid != pid
+    assert site.process._worker.pid != pid
 
 
 def test_what_the_child_refuses_is_counted_under_its_reason(site: Site) -> None:
@@ -140,3 +147,40 @@ def test_what_is_not_back_at_the_end_is_not_acknowledged(site: Site) -> None:
     assert not site.readings
     assert 3 <= site.metrics.dropped["paused"] <= 4
     assert not site.beside._thread.is_alive()
+
+
+def test_sound_of_new_rates_and_of_many_samples_is_costly_and_gives_what_the_loop_gives() -> None:
+    def wav(rate_hz: int, samples: int, folder: Path) -> bytes:
+        sound = np.random.default_rng(rate_hz).uniform(-1, 1, samples).astype(np.float32)
+        return write(folder / "sound.wav", sound, rate_hz).read_bytes()
+
+    with TemporaryDirectory() as folder:
+        sounds = [
+            wav(rate, n, Path(folder)) for rate, n in ((15_984, 24), (16_000, 100), (44_100, 50_000), (15_984, 24))
+        ]
+    codec, alone = (PcmCodec(PcmConfig(), ("mono",), 16_000.0) for _ in range(2))
+    assert [codec.is_costly(one) for one in sounds] == [True, False, True, True]
+    metrics, loop, taken = Metrics(), Loop(), list[Reading]()
+    beside = Beside(codec, Decoder(codec, metrics), metrics)
+    beside.open(loop, lambda readings, _received, _done: taken.extend(readings))
+    publishes: list[Publish] = [(b"mic", one, 0, 0, 0, None) for one in sounds]
+    assert beside.part(publishes, bytes.decode, 0.0, 1e9, None)[0] == []
+    loop.call_every(0.01, lambda: None)
+    while metrics.counts["messages_total"] < len(sounds):
+        loop.iterate(1.0)
+    beside.close()
+    loop.close()
+    expected = [reading for one in sounds for reading in alone.decode("mic", one, 1e9)]
+    assert [(one.key, one.t, one.values.tolist()) for one in taken] == [
+        (one.key, one.t, one.values.tolist()) for one in expected
+    ]
+    assert not codec.is_costly(sounds[0])
+
+
+def test_a_wav_that_becomes_more_samples_than_a_message_may_have_is_refused() -> None:
+    codec = PcmCodec(PcmConfig(max_samples=1000), ("mono",), 16_000.0)
+    with TemporaryDirectory() as folder:
+        sound = write(Path(folder) / "slow.wav", np.zeros(100, np.float32), 1000).read_bytes()
+    with pytest.raises(InputError, match="more than 1000 samples") as caught:
+        codec.decode("mic", sound, 0.0)
+    assert caught.value.reason == "too_large"

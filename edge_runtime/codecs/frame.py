@@ -75,19 +75,15 @@ class FrameCodec:
         self._config = config
         self._decode = None if config.raw else Decoder(config.max_pixels, jpeg=jpeg)
         self._size = (config.height or frame.height, config.width or frame.width)
-        self.shape = (frame.pixels, frame.channels)
-        """Of what `pixels` returns."""
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""
-        return [self.reading(key, self.pixels(payload), received)]
-
-    def pixels(self, payload: bytes) -> Bytes:
-        """Decode and fit a picture, (pixels, colours); raises as `decode` does."""
         if not payload:
             raise InputError("empty", "no picture in the message")
         if len(payload) > self._config.max_bytes:
             raise InputError("too_large", f"{len(payload)} bytes; at most {self._config.max_bytes} are allowed")
+        if not key:
+            raise InputError("no_key", "a picture names no key; take it from the topic")
         try:
             picture = self._picture(payload)
         except TooLargeError as error:
@@ -95,13 +91,8 @@ class FrameCodec:
         except PictureError as error:
             raise InputError("malformed", str(error)) from None
         frame = self._frame
-        return in_colours(fit(picture, frame), frame.colours).reshape(self.shape)
-
-    def reading(self, key: str, pixels: Bytes, received: float) -> Reading:
-        """Make the reading of a picture that `pixels` returned."""
-        if not key:
-            raise InputError("no_key", "a picture names no key; take it from the topic")
-        return Reading(key, received, pixels.astype(np.float32))
+        fitted = in_colours(fit(picture, frame), frame.colours)
+        return [Reading(key, received, fitted.reshape(frame.pixels, frame.channels).astype(np.float32))]
 
     def is_costly(self, payload: bytes) -> bool:
         """Return whether decoding and fitting takes longer than `COSTLY` allows, by the header alone."""

@@ -4,8 +4,9 @@
    back: the order within a key stays. All else is decoded on the loop.
 2. At most `MOST_WAITING` messages of `MOST_BYTES` wait, and `MOST_OF_KEY` of a key; what comes then is counted as
    ``overrun``. Keys take turns.
-3. Pictures are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and
-   the next one gets a new child. Sound is resampled by numpy, which leaves the interpreter to the loop meanwhile.
+3. They are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and the
+   next one gets a new child. Sound, whose keys have streams, is resampled here by numpy, which leaves the interpreter
+   to the loop meanwhile.
 4. The `done` of messages that arrived together is called when that of each of them is.
 5. What is not back when the source is closed is not acknowledged, and comes again; with QoS 0 it is counted as
    ``paused``.
@@ -16,30 +17,31 @@ from __future__ import annotations
 import json
 import logging
 import os
+import struct
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
-from edge_runtime.codecs import Codec
-from edge_runtime.codecs.config import CodecConfig
-from edge_runtime.codecs.frame import FrameCodec, FrameConfig
-from edge_runtime.codecs.pcm import PcmCodec
+from edge_runtime import schema
+from edge_runtime.codecs import Codec, Notice
+from edge_runtime.codecs.config import CodecConfig, load_codec
 from edge_runtime.errors import EngineError, InputError, one_line
-from edge_runtime.manifest import InputContract
+from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.sources import Deliver
 from edge_runtime.sources.decoding import Decoder
-from edge_runtime.system import subprocess_job
 from edge_runtime.system.loop import Loop
-from edge_runtime.system.subprocess_worker import Service, Worker, serve
 from edge_runtime.types import Done, Reading
+
+if TYPE_CHECKING:
+    from edge_runtime.system.subprocess_worker import Service, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +50,15 @@ MOST_BYTES: Final = 32 * 2**20
 MOST_OF_KEY: Final = 8
 DEADLINE_S: Final = 5.0
 """Ten times the longest that a fuzzer found, and some."""
+COSTLY_BYTES: Final = 2**14
+"""Of text and documents, of which the slowest takes 4 ms for them on the machine of `docs/speed.md`."""
 _BEGIN_S: Final = 60.0
 _NICE: Final = 5
 """The loop comes first where there is one core."""
+
+
+_CALL: Final = struct.Struct("<dI")
+"""Time of arrival, and bytes of the key, which follows; then the payload."""
 
 
 class _Job(NamedTuple):
@@ -61,8 +69,9 @@ class _Job(NamedTuple):
     done: Done | None
 
 
+@runtime_checkable
 class CostlyCodec(Codec, Protocol):
-    """A codec that tells what a message costs before it decodes it."""
+    """A codec that tells what a message costs before it decodes it; of others the size tells."""
 
     def is_costly(self, payload: bytes) -> bool:
         """Return whether decoding takes longer than 2 ms or so, by the header alone."""
@@ -80,9 +89,9 @@ class Beside:
     """
 
     def __init__(
-        self, codec: CostlyCodec, decoder: Decoder, metrics: Metrics, process: PictureProcess | None = None
+        self, codec: Codec, decoder: Decoder, metrics: Metrics, process: DecodingProcess | None = None
     ) -> None:
-        self._codec = codec
+        self._is_costly = codec.is_costly if isinstance(codec, CostlyCodec) else _is_long
         self._process = process
         self._decode = codec.decode if process is None else process.decode
         self._decoder = decoder
@@ -107,10 +116,12 @@ class Beside:
         """Take the costly ones of messages that arrived together; return the others, with their `done`."""
         others: list[Publish] = []
         mine: list[Publish] = []
+        if self._is_costly is _is_long and not self._out and not any(_is_long(publish[1]) for publish in publishes):
+            return publishes, done  # most batches
         held = set(self._out)
         for publish in publishes:
             key = key_of(publish[0])
-            if key and not publish[4] and (key in held or self._codec.is_costly(publish[1])):  # rule 1
+            if key and not publish[4] and (key in held or self._is_costly(publish[1])):  # rule 1
                 held.add(key)
                 mine.append(publish)
             else:
@@ -200,30 +211,38 @@ class Beside:
             return job
 
 
-class PictureProcess:
-    """A child process that decodes pictures, begun when the first one comes.
+class DecodingProcess:
+    """A child process that decodes, begun when the first message comes.
 
     Args:
         config: of the codec.
-        frame: of the model.
-        codec: makes the readings.
+        contract: of the model.
+        notice: told what the codec has to say.
     """
 
-    def __init__(self, config: FrameConfig, frame: Frame, codec: FrameCodec) -> None:
-        self._codec = codec
-        self._job = json.dumps({"config": asdict(config), "frame": asdict(frame)}).encode()
+    def __init__(self, config: CodecConfig, contract: InputContract, notice: Notice) -> None:
+        frame = None if contract.frame is None else asdict(contract.frame)
+        job = {"codec": asdict(config), "channels": list(map(asdict, contract.channels)), "frame": frame}
+        self._job = json.dumps(job | {"rate_hz": contract.rate_hz}).encode()
+        self._notice = notice
         self._worker: Worker | None = None
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.codecs.Codec`."""
         try:
             if self._worker is None or not self._worker.pid:
+                from edge_runtime.system.subprocess_worker import Worker  # noqa: PLC0415 - where a costly one comes
+
                 self._worker = Worker(f"from {__name__} import child; child")
-                self._worker.begin([self._job], "a process for pictures", _BEGIN_S)
-            pixels = self._worker.ask([payload], "a picture", DEADLINE_S)
+                self._worker.begin([self._job], "a process that decodes", _BEGIN_S)
+            whose = key.encode()
+            answer = self._worker.ask([_CALL.pack(received, len(whose)), whose, payload], "a message", DEADLINE_S)
         except EngineError as error:  # rule 3
             raise InputError("internal_error" if error.how == "raised" else "too_large", str(error)) from None
-        return [self._codec.reading(key, np.frombuffer(pixels, np.uint8).reshape(self._codec.shape), received)]
+        readings, notices = _unpack(bytes(answer))
+        for name, advice in notices:
+            self._notice(name, advice)
+        return readings
 
     def kill(self) -> None:
         """End the process at once, whatever it is at; from any thread."""
@@ -236,13 +255,18 @@ class PictureProcess:
             self._worker.close()
 
 
-def beside_the_loop(config: CodecConfig, contract: InputContract, decoder: Decoder, metrics: Metrics) -> Beside | None:
-    """Make the way of costly messages of a codec; None where no message of it is costly."""
-    codec = decoder.codec
-    if isinstance(codec, FrameCodec) and config.type == "frame" and contract.frame is not None:
-        pictures = PictureProcess(config, contract.frame, codec)
-        return Beside(codec, decoder, metrics, pictures)
-    return Beside(codec, decoder, metrics) if isinstance(codec, PcmCodec) else None
+def beside_the_loop(
+    config: CodecConfig, contract: InputContract, decoder: Decoder, metrics: Metrics, notice: Notice
+) -> Beside | None:
+    """Make the way of a codec's costly messages; None where none is, or they bring what later ones need."""
+    if config.type in ("raw", "sparkplug"):
+        return None
+    process = None if config.type == "pcm" else DecodingProcess(config, contract, notice)
+    return Beside(decoder.codec, decoder, metrics, process)
+
+
+def _is_long(payload: bytes) -> bool:
+    return len(payload) > COSTLY_BYTES
 
 
 class _Each:
@@ -261,21 +285,71 @@ class _Each:
 
 
 def child(fd: int) -> NoReturn:
-    """Decode pictures, one after another."""
+    """Decode messages, one after another."""
+    from edge_runtime.system.subprocess_worker import serve  # noqa: PLC0415
+
     serve(fd, _begin)
 
 
-def _begin(body: bytes) -> Service:
-    job = json.loads(body)
-    config, frame = FrameConfig(**job["config"]), Frame(**job["frame"])
-    codec = FrameCodec(config, frame, jpeg=False)
-    os.nice(_NICE)
-    subprocess_job.limit_memory(subprocess_job.memory_for(config.max_bytes + config.max_pixels))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Codec:
+    """Codec of a child."""
 
-    def decode(payload: bytes) -> list[bytes]:
+    codec: CodecConfig
+    channels: tuple[Channel, ...]
+    rate_hz: float
+    frame: Frame | None
+
+
+def _begin(body: bytes) -> Service:
+    from edge_runtime.system import subprocess_job  # noqa: PLC0415
+    from edge_runtime.system.subprocess_worker import Service  # noqa: PLC0415
+
+    job = schema.load(_Codec, json.loads(body))
+    noticed: list[tuple[str, str]] = []
+
+    def notice(name: str, advice: str) -> None:
+        noticed.append((name, advice))
+
+    codec = load_codec(job.codec, job.channels, rate_hz=job.rate_hz, notice=notice, frame=job.frame)
+    os.nice(_NICE)
+    most = job.codec.max_bytes + getattr(job.codec, "max_pixels", 0)
+    subprocess_job.limit_memory(subprocess_job.memory_for(most))
+
+    def decode(call: bytes) -> list[bytes]:
+        received, length = _CALL.unpack_from(call)
+        begin = _CALL.size + length
+        noticed.clear()
         try:
-            return [codec.pixels(payload).tobytes()]
+            return _pack(codec.decode(call[_CALL.size : begin].decode(), call[begin:], received), noticed)
         except MemoryError:
-            raise InputError("too_large", "it takes more memory than pictures may") from None
+            raise InputError("too_large", "it takes more memory than a message may") from None
 
     return Service([b""], decode, DEADLINE_S)
+
+
+def _pack(readings: Sequence[Reading], notices: Sequence[tuple[str, str]]) -> list[bytes]:
+    """Write readings: the length of the head, the head as JSON, padded to whole numbers of 8 bytes, and the arrays."""
+    arrays, entries = [], []
+    for key, t, values, period_s, channels in readings:
+        entries.append((key, t if isinstance(t, float) else None, values.shape, period_s, channels))
+        arrays += [b"" if isinstance(t, float) else t.tobytes(), values.astype("<f4").tobytes()]
+        arrays.append(bytes(-len(arrays[-1]) % 8))
+    head = json.dumps((entries, notices)).encode()
+    head += b" " * (-len(head) % 8)
+    return [len(head).to_bytes(8, "little"), head, *arrays]
+
+
+def _unpack(answer: bytes) -> tuple[list[Reading], list[tuple[str, str]]]:
+    at = 8 + int.from_bytes(answer[:8], "little")
+    entries, notices = json.loads(answer[8:at])
+    readings = []
+    for key, stamp, shape, period_s, channels in entries:
+        t = stamp
+        if stamp is None:
+            t = np.frombuffer(answer, np.float64, shape[0], at)
+            at += t.nbytes
+        values = np.frombuffer(answer, "<f4", shape[0] * shape[1], at).reshape(shape)
+        at += -(-values.nbytes // 8) * 8
+        readings.append(Reading(key, t, values, period_s, None if channels is None else tuple(channels)))
+    return readings, notices

@@ -293,8 +293,8 @@ def make_source(
             config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame
         )
         decoder = Decoder(codec, metrics, clock)
-        if live and config.codec.type in ("frame", "pcm"):
-            from edge_runtime.sources.beside import beside_the_loop  # noqa: PLC0415 - only where such messages come
+        if live:
+            from edge_runtime.sources.beside import beside_the_loop  # noqa: PLC0415 - a file's messages do without
 
-            beside = beside_the_loop(config.codec, contract, decoder, metrics)
+            beside = beside_the_loop(config.codec, contract, decoder, metrics, notices)
     return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract, beside=beside)

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.frame import FrameCodec, FrameConfig
 from edge_runtime.codecs.pcm import PcmCodec, PcmConfig
 from edge_runtime.errors import InputError
-from edge_runtime.manifest.frames import Frame
+from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.manifest.frames import Frame, frame_names
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.sources import beside as module
-from edge_runtime.sources.beside import Beside, PictureProcess
+from edge_runtime.sources.beside import Beside, DecodingProcess
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
 from tests.edge_runtime.media.pictures import bmp, picture
 from tests.edge_runtime.recordings.wav_files import write
+from tests.faults.fuzz_codecs import CHANNELS, mutate, targets
 
 FRAME = Frame(height=6, width=8)
+CONTRACT = InputContract(
+    channels=tuple(Channel(name=name, unit="1") for name in frame_names("rgb")),
+    rate_hz=1000.0 * FRAME.pixels, window=FRAME.pixels, hop=FRAME.pixels, frame=FRAME,
+)  # fmt: skip
 LARGE, SMALL = bmp(picture(400, 500)), bmp(picture(12, 16))
 
 
@@ -38,7 +47,7 @@ class Site:
         self.metrics, self.loop = Metrics(), Loop()
         codec = FrameCodec(FrameConfig(), FRAME, jpeg=False)
         self.codec = codec
-        self.process = PictureProcess(FrameConfig(), FRAME, codec)
+        self.process = DecodingProcess(FrameConfig(), CONTRACT, lambda _name, _advice: None)
         decoder = Decoder(codec, self.metrics)
         self.beside = Beside(codec, decoder, self.metrics, self.process)
         self.readings: list[Reading] = []
@@ -184,3 +193,29 @@ def test_a_wav_that_becomes_more_samples_than_a_message_may_have_is_refused() ->
     with pytest.raises(InputError, match="more than 1000 samples") as caught:
         codec.decode("mic", sound, 0.0)
     assert caught.value.reason == "too_large"
+
+
+CODECS = [target.config for target in targets() if target.config.type not in ("pcm", "raw", "sparkplug", "frame")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CODECS)), ids=[f"{one.type}-{i}" for i, one in enumerate(CODECS)])
+def test_a_child_gives_what_the_codec_of_the_loop_gives(number: int) -> None:
+    (target,) = [one for one in targets() if one.config == CODECS[number]]
+    contract = InputContract(channels=CHANNELS, rate_hz=50.0, window=4, hop=4)
+    noticed: dict[str, list[tuple[str, str]]] = {"here": [], "there": []}
+    here = load_codec(target.config, CHANNELS, rate_hz=50.0, notice=lambda *one: noticed["here"].append(one))
+    process = DecodingProcess(target.config, contract, lambda *one: noticed["there"].append(one))
+    rng = random.Random(number)
+    for message in (*target.good, *(mutate(rng, rng.choice(target.good)) for _ in range(60))):
+        found: list[Any] = []
+        for codec in (here, process):
+            try:
+                found.append([(*one._replace(t=np.asarray(one.t), values=one.values),) for one in
+                              codec.decode("k/\u00e4", message, 1.7e9)])  # fmt: skip
+            except InputError as error:
+                found.append((error.reason, str(error)))
+        np.testing.assert_equal(found[1], found[0])
+    assert noticed["there"] == noticed["here"]
+    process.kill()
+    process.close()

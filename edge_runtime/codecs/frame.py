@@ -99,7 +99,7 @@ class FrameCodec:
         (h, w), passes = self._size, 1
         if self._decode is not None:
             try:
-                h, w, passes = self._decode.cost(_unpacked(payload[: self._config.max_bytes]))
+                h, w, passes = self._decode.cost(_unpacked(payload))
             except PictureError:
                 return False  # it is refused as soon
         frame = self._frame

@@ -2,8 +2,8 @@
 
 1. A message that is costly by its header is decoded beside the loop, and so is what follows of its key until it is
    back: the order within a key stays. All else is decoded on the loop.
-2. At most `MOST_WAITING` messages of `MOST_BYTES` wait, and `MOST_OF_KEY` of a key; what comes then is counted as
-   ``overrun``. Keys take turns.
+2. At most `MOST_WAITING` costly messages wait, `MOST_OF_KEY` of a key, and with what follows them `MOST_BYTES`; what
+   comes then is counted as ``overrun``. Keys take turns.
 3. They are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and the
    next one gets a new child. Sound, whose keys have streams, is resampled here by numpy, which leaves the interpreter
    to the loop meanwhile.
@@ -67,6 +67,7 @@ class _Job(NamedTuple):
     received: float
     wall: float
     done: Done | None
+    costly: bool
 
 
 @runtime_checkable
@@ -86,12 +87,19 @@ class Beside:
         decoder: counts and refuses.
         metrics: counts ``paused``.
         process: decodes them; None: the codec does, on that thread.
+        max_bytes: of a message; a larger one is refused as soon on the loop.
     """
 
     def __init__(
-        self, codec: Codec, decoder: Decoder, metrics: Metrics, process: DecodingProcess | None = None
+        self,
+        codec: Codec,
+        decoder: Decoder,
+        metrics: Metrics,
+        process: DecodingProcess | None = None,
+        max_bytes: int = 2**31,
     ) -> None:
-        self._is_costly = codec.is_costly if isinstance(codec, CostlyCodec) else _is_long
+        self._max_bytes = max_bytes
+        self._own = codec.is_costly if isinstance(codec, CostlyCodec) else None
         self._process = process
         self._decode = codec.decode if process is None else process.decode
         self._decoder = decoder
@@ -100,6 +108,8 @@ class Beside:
         self._loop: Loop | None = None
         self._out: Counter[str] = Counter()
         """Messages of each key that are not back."""
+        self._costly: Counter[str] = Counter()
+        """The costly ones among them."""
         self._bytes = 0
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # both threads', behind `_changed`
         self._changed = threading.Condition()
@@ -115,23 +125,29 @@ class Beside:
     ) -> tuple[list[Publish], Done | None]:  # fmt: skip
         """Take the costly ones of messages that arrived together; return the others, with their `done`."""
         others: list[Publish] = []
-        mine: list[Publish] = []
-        if self._is_costly is _is_long and not self._out and not any(_is_long(publish[1]) for publish in publishes):
+        mine: list[tuple[Publish, bool]] = []
+        if self._own is None and not self._out and not any(len(publish[1]) > COSTLY_BYTES for publish in publishes):
             return publishes, done  # most batches
         held = set(self._out)
         for publish in publishes:
             key = key_of(publish[0])
-            if key and not publish[4] and (key in held or self._is_costly(publish[1])):  # rule 1
+            costly = bool(key) and not publish[4] and self._is_costly(publish[1])
+            if key and not publish[4] and (costly or key in held):  # rule 1
                 held.add(key)
-                mine.append(publish)
+                mine.append((publish, costly))
             else:
                 others.append(publish)
         if not mine:
             return publishes, done
         each = None if done is None else _Each(len(mine) + 1, done)
-        for publish in mine:
-            self._put(_Job(key_of(publish[0]) or "", bytes(publish[1]), received, wall, each))
+        for publish, costly in mine:
+            self._put(_Job(key_of(publish[0]) or "", bytes(publish[1]), received, wall, each, costly))
         return others, each
+
+    def _is_costly(self, payload: bytes) -> bool:
+        if len(payload) > self._max_bytes:
+            return False
+        return len(payload) > COSTLY_BYTES if self._own is None else self._own(payload)
 
     def close(self) -> None:
         """End the thread, and what it waits for. May be called twice."""
@@ -149,11 +165,12 @@ class Beside:
             self._process.close()
 
     def _put(self, job: _Job) -> None:
-        full = self._out.total() >= MOST_WAITING or self._bytes + len(job.payload) > MOST_BYTES
-        if full or self._out[job.key] >= MOST_OF_KEY:  # rule 2
+        full = self._costly.total() >= MOST_WAITING or self._costly[job.key] >= MOST_OF_KEY
+        if (job.costly and full) or self._bytes + len(job.payload) > MOST_BYTES:  # rule 2
             self._back(job, InputError("overrun", "as many costly messages wait as may"), 0.0)
             return
         self._out[job.key] += 1
+        self._costly[job.key] += job.costly
         self._bytes += len(job.payload)
         with self._changed:
             self._waiting.setdefault(job.key, deque()).append(job)
@@ -164,8 +181,9 @@ class Beside:
     def _finish(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
         self._bytes -= len(job.payload)
         self._out[job.key] -= 1
+        self._costly[job.key] -= job.costly
         if not self._out[job.key]:
-            del self._out[job.key]
+            del self._out[job.key], self._costly[job.key]
         self._back(job, outcome, seconds)
 
     def _back(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
@@ -262,11 +280,7 @@ def beside_the_loop(
     if config.type in ("raw", "sparkplug"):
         return None
     process = None if config.type == "pcm" else DecodingProcess(config, contract, notice)
-    return Beside(decoder.codec, decoder, metrics, process)
-
-
-def _is_long(payload: bytes) -> bool:
-    return len(payload) > COSTLY_BYTES
+    return Beside(decoder.codec, decoder, metrics, process, config.max_bytes)
 
 
 class _Each:

@@ -341,20 +341,24 @@ def _check_sizes(stages: Sequence[Stage]) -> None:
     if (numbers := state_numbers(stages)) > MOST_NUMBERS:  # rule 1
         raise ValueError(f"its states have {numbers:,} numbers a key; at most {MOST_NUMBERS:,} are allowed")
     for stage in stages:
-        rows: list[int] = []
-        if not isinstance(stage, ModelStage):
-            rows += [size for span in stage.spans for size in span]
-        else:
-            shapes = [(one.name, one.shape) for one in stage.constants] + [
-                (one.name, one.shape) for one in stage.inputs
-            ]
-            for name, shape in shapes:  # rule 2
-                if math.prod(shape) > MOST_NUMBERS:
-                    raise ValueError(f"input {name!r}: its shape has more than {MOST_NUMBERS:,} numbers")
-            rows += [size for port in stage.inputs for size in (port.rows, port.lead)]
-            rows += [size for output in stage.outputs for size in (output.rows, *output.trim)]
-        if max(rows, default=0) > MOST_ROWS:  # rule 3
-            raise ValueError(f"stage {stage.name!r}: {max(rows):,} rows; at most {MOST_ROWS:,} are allowed")
+        if isinstance(stage, ModelStage):
+            _check_shapes(stage)
+        if (most := max(_rows_of(stage), default=0)) > MOST_ROWS:  # rule 3
+            raise ValueError(f"stage {stage.name!r}: {most:,} rows; at most {MOST_ROWS:,} are allowed")
+
+
+def _rows_of(stage: Stage) -> list[int]:
+    if not isinstance(stage, ModelStage):
+        return [size for span in stage.spans for size in span]
+    taken = [size for port in stage.inputs for size in (port.rows, port.lead)]
+    return taken + [size for output in stage.outputs for size in (output.rows, *output.trim)]
+
+
+def _check_shapes(stage: ModelStage) -> None:  # rule 2
+    shapes = [(one.name, one.shape) for one in stage.constants] + [(one.name, one.shape) for one in stage.inputs]
+    for name, shape in shapes:
+        if math.prod(shape) > MOST_NUMBERS:
+            raise ValueError(f"input {name!r}: its shape has more than {MOST_NUMBERS:,} numbers")
 
 
 def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int, hop: int) -> None:

@@ -152,28 +152,29 @@ class Decoder:
             raise PictureError(f"{kind} is not read; send JPEG" if kind else "neither JPEG nor PNG")
         if kind == "jpeg" and self._simplejpeg is None and self._pillow is None:
             raise PictureError(_NO_JPEG)
-        bytes_a_pixel, passes = 3.0 if self._pillow is None else 7.0, 1
         try:
-            if kind == "bmp":
-                height, width = read_bmp_size(data)
-            elif kind == "png":
-                header = read_png_header(data)
-                height, width = header.height, header.width
-                passes = _BY_HAND if self._pillow is None else 1
-            else:
-                height, width, samples = self._jpeg_header(data)
-                passes = _scans(data)
-                bytes_a_pixel = 3 if self._simplejpeg is not None else 7
-                bytes_a_pixel += 2 * samples * (passes > 1)
+            found, bytes_a_pixel = self._header(kind, data)
         except _DAMAGED as error:
             raise _damaged(kind, error) from None
+        height, width, passes = found
         self._check(height, width, bytes_a_pixel)
         if passes == _BY_HAND and max(height * width, max(height, width) ** 2 // MOST_SIDES**2) > MAX_PIXELS:
             raise TooLargeError(f"a PNG of more than {MAX_PIXELS} pixels needs Pillow; run: pip install pillow")
         most = min(MOST_SCANS, FULL_SCANS * self._max_pixels // (height * width))
         if kind == "jpeg" and passes > most:  # rule 3
             raise TooLargeError(f"a JPEG of more than {most} scans; save it as baseline")
-        return Cost(height, width, passes)
+        return found
+
+    def _header(self, kind: str, data: bytes) -> tuple[Cost, float]:
+        """Return the size, and bytes that decoding takes for each pixel."""
+        if kind == "jpeg":
+            height, width, samples = self._jpeg_header(data)
+            scans = _scans(data)
+            return Cost(height, width, scans), (7 if self._simplejpeg is None else 3) + 2 * samples * (scans > 1)
+        if kind == "bmp":
+            return Cost(*read_bmp_size(data), 1), 3
+        header = read_png_header(data)
+        return Cost(header.height, header.width, _BY_HAND if self._pillow is None else 1), 7 if self._pillow else 3
 
     def _jpeg_header(self, data: bytes) -> tuple[int, int, float]:
         """Return height, width and numbers a pixel."""

@@ -5,7 +5,7 @@ libjpeg-turbo and give the same pixels. PNG is decoded by Pillow where it is ins
 `edge_runtime.media.png.MAX_PIXELS`; BMP by our own. A few kilobytes may state a picture of gigabytes, or hide thousands
 of passes over one, so `Decoder.cost` bounds memory and time by the header, before anything is decoded:
 
-1. At most ``max_pixels``, and no side longer than `MOST_SIDES` times that of a square of so many: every row and column
+1. At most ``max_pixels``, and no side longer than `MOST_SIDES` times that of a square of as many: every row and column
    of a thin picture costs as much as one of the model's.
 2. At most `MOST_BYTES` a pixel of ``max_pixels``: the result, a library's own copy, and, of a JPEG of several scans,
    its coefficients. With the default of ``max_pixels``, 59 MB.

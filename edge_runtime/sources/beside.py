@@ -3,7 +3,7 @@
 1. A message that is costly by its header is decoded beside the loop, and so is what follows of its key until it is
    back: the order within a key stays. All else is decoded on the loop.
 2. At most `MOST_WAITING` costly messages wait, `MOST_OF_KEY` of a key, and with what follows them `MOST_BYTES`; what
-   comes then is counted as ``overrun``. Keys take turns.
+   comes then is counted as ``too_expensive``. Keys take turns.
 3. They are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and the
    next one gets a new child. Sound, whose keys have streams, is resampled here by numpy, which leaves the interpreter
    to the loop meanwhile.
@@ -167,7 +167,7 @@ class Beside:
     def _put(self, job: _Job) -> None:
         full = self._costly.total() >= MOST_WAITING or self._costly[job.key] >= MOST_OF_KEY
         if (job.costly and full) or self._bytes + len(job.payload) > MOST_BYTES:  # rule 2
-            self._back(job, InputError("overrun", "as many costly messages wait as may"), 0.0)
+            self._back(job, InputError("too_expensive", "as many costly messages wait as may"), 0.0)
             return
         self._out[job.key] += 1
         self._costly[job.key] += job.costly

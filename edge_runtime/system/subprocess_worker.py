@@ -143,7 +143,7 @@ class Worker:
 
 
 class Service(NamedTuple):
-    """What a process does once it has begun."""
+    """Work of a process once it has begun."""
 
     about: Sequence[Any]
     """Parts of the answer to `Worker.begin`."""

@@ -8,7 +8,7 @@ a text is looked at before it: its texts and comments are left out first, then
 3. a number has at most `MOST_DIGITS` digits,
 4. it has at most `MOST_TABLES` tables and dots of names.
 
-The worst text that is read takes 35 MB.
+The worst text that is read takes 24 MB (`python -m tests.faults.prices`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ MOST_LEVELS: Final = 32
 MOST_DIGITS: Final = 128
 MOST_TABLES: Final = 10_000
 
-_TEXTS: Final = re.compile(
-    r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|(#)[^\n]*', re.DOTALL
-)
+_BEGIN: Final = re.compile(r"\"\"\"|'''|[\"'#]")
+_END: Final = {
+    kind: re.compile(end, re.DOTALL)
+    for kind, end in {'"': r'\\.|["\n]', "'": r"['\n]", '"""': r'\\.|"{3,5}', "'''": r"'{3,5}", "#": r"\n"}.items()
+}
+"""By the mark that begins a text or comment: the one that ends it, or an escape."""
+
 _DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_LEVELS}}}")
 _NUMBER: Final = re.compile(rf"(?<![\w-])(?:0[xob])?[\da-fA-F_]{{{MOST_DIGITS + 1}}}")
-_TABLES: Final = re.compile(r"^[ \t]*\[|\.", re.MULTILINE)
+_TABLES: Final = re.compile(r"^[ \t]*\[|[.{]", re.MULTILINE)
 
 
 class BoundError(TOMLDecodeError):
@@ -52,7 +56,7 @@ def loads(text: str) -> dict[str, Any]:
     """
     if len(text) > MOST_CHARS:  # rule 1
         raise BoundError(f"{len(text):,} characters; at most {MOST_CHARS:,} are read")
-    bare = _TEXTS.sub(lambda match: "" if match[1] else "x", text)
+    bare = _bare(text)
     level = 0
     for mark in re.findall(r"[\[\]{}]", bare):
         level += 1 if mark in "[{" else -1
@@ -70,3 +74,19 @@ def loads(text: str) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         raise BoundError(f"{type(error).__name__}: {error}") from error
+
+
+def _bare(text: str) -> str:
+    """Return a text without its texts and comments; a loop, since a pattern for all would keep each step of its way."""
+    kept: list[str] = []
+    at = 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        kept.append(text[at : begin.start()])
+        at = begin.end()
+        while (mark := _END[begin[0]].search(text, at)) is not None:
+            at = mark.end()
+            if not mark[0].startswith("\\"):
+                break
+        kept.append("\n" if mark is not None and mark[0] == "\n" else "x")
+        at = len(text) if mark is None else at
+    return "".join([*kept, text[at:]])

@@ -144,7 +144,7 @@ def formats() -> dict[str, Callable[[], tuple[Callable[[bytes], object], list[by
         "senml": of(SenmlConfig(partial=True), lambda: [b"[" + one[:-1] + b"]" for one in _texts(record)]),
         "toml file": lambda: (
             lambda message: toml.loads(message.decode("utf-8", "replace")),
-            [b"a=[" + b"{b=1}," * 170_000 + b"]", b"a=0x" + b"f" * 10**6, b"[" * 5000, b"a." * 20_000 + b"=1"],
+            [b"a=[" + b"[]," * 340_000 + b"]", b"a=0x" + b"f" * 10**6, b"[" * 5000, b"a." * 20_000 + b"=1"],
         ),
     }  # fmt: skip
 

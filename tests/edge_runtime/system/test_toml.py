@@ -17,6 +17,7 @@ BEYOND = {
     "tables in each other": ("a = " + "{b=" * 40 + "1" + "}" * 40, "nest deeper than 32"),
     "dotted": (".".join("a" * 20_000) + " = 1", "a dotted name has more than 32 parts"),
     "dotted in a list": ("a = [1.5, {" + " . ".join("b" * 40) + " = 1}]", "a dotted name has more than 32 parts"),
+    "behind a text of many quotes": ('a = ["""x"""""], ' + "[" * 99, "nest deeper than 32"),
     "digits": ("a = " + "9" * 200_000, "a number has more than 128 digits"),
     "digits of sixteen": ("a = 0x" + "f" * 200_000, "a number has more than 128 digits"),
     "tables": ("[[a]]\n" * 20_000, "more than 10,000 tables"),

@@ -304,7 +304,8 @@ def read_text(path: Path) -> str:
         ConfigError: it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text("utf-8")
+        with path.open(encoding="utf-8") as file:
+            return file.read(toml.MOST_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error

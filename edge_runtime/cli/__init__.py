@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.printing import LogFormatter, escaped_output, shortened
 from edge_runtime.system.streams import JournalFormatter, open_standard_streams, writes_to_journal
 
 SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-I"
@@ -57,6 +58,8 @@ COMMANDS = (
 HIDDEN = ("time",)
 """Started by other programs, so not listed by ``--help``."""
 
+LOG_LINE = "%(levelname)s %(message)s"
+
 _IMPORT_LOOK_S = 0.05
 """How soon an interrupt that came during an import is tried again."""
 
@@ -77,14 +80,14 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**options, formatter_class=_Formatter)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {shortened(' '.join(message.split()))} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_standard_streams()
     try:
-        with _interrupted_between_imports():
+        with escaped_output(), _interrupted_between_imports():
             return _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return 130
@@ -136,12 +139,12 @@ def _log_to_stderr(*, verbose: bool) -> None:
     if writes_to_journal(os.environ):  # which has the time, and the level as a priority
         handler.setFormatter(JournalFormatter("%(message)s"))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s " * verbose + "%(levelname)s %(message)s"))
+        handler.setFormatter(LogFormatter("%(asctime)s " * verbose + LOG_LINE))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
 def _fail(error: EdgeError, code: int) -> int:
-    print(f"edge-runtime: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"edge-runtime: {shortened(' '.join(str(error).split()))}", file=sys.stderr)
     return code
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from edge_runtime.cli.arguments import add_bundle
+from edge_runtime.system.printing import shortened
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
+
+_LONGEST: Final = 200
+"""Characters shown of a text that a bundle holds; ``--json`` shows all."""
 
 
 def add(commands: Any) -> None:
@@ -71,7 +75,7 @@ def _lines(value: Any, indent: str = "") -> list[str]:
                 first, *rest = _lines(entry, indent + "    ")
                 lines += [f"{indent}  - {first.strip()}", *rest]
         elif isinstance(item, list | tuple):
-            lines.append(f"{indent}{key}: {', '.join(map(str, item))}")
+            lines.append(f"{indent}{key}: {shortened(', '.join(shortened(str(one), _LONGEST) for one in item))}")
         else:
-            lines.append(f"{indent}{key}: {item}")
+            lines.append(f"{indent}{key}: {shortened(str(item), _LONGEST)}")
     return lines

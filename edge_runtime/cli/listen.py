@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime.cli.arguments import bundle_path, existing_file, factor, output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.system.printing import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +160,7 @@ def asked(proposal: Proposal) -> Proposal:
         reason = proposal.units[one.channel.name].reason
         question = f"{one.channel.name}, from {one.candidate.shown}: in which unit? {reason} [{one.channel.unit}] "
         while True:
-            unit = input(question).strip() or one.channel.unit
+            unit = input(escaped(question)).strip() or one.channel.unit
             try:
                 units.convert(unit, one.channel.unit)
             except units.UnitError as error:

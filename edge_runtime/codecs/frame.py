@@ -26,6 +26,9 @@ MAX_BYTES: Final = 8 * 2**20
 MAX_PIXELS: Final = 2**23
 """Default limit of pixels: 3840 x 2160 are .99 of it."""
 
+COSTLY: Final = 2**17
+"""Pixels that are looked at on the way to the model's picture, in 2 ms on the machine of `docs/speed.md`."""
+
 _BASE64: Final = (b"/9j/", b"iVBORw0K")
 """Start of JPEG and PNG in base64."""
 
@@ -92,16 +95,32 @@ class FrameCodec:
         fitted = in_colours(fit(picture, frame), frame.colours)
         return [Reading(key, Arrival(received), fitted.reshape(frame.pixels, frame.channels).astype(np.float32))]
 
+    def is_costly(self, payload: bytes) -> bool:
+        """Return whether decoding and fitting takes longer than `COSTLY` allows, by the header alone."""
+        (h, w), passes = self._size, 1
+        if self._decode is not None:
+            try:
+                h, w, passes = self._decode.cost(_unpacked(payload))
+            except PictureError:
+                return False  # it is refused as soon
+        frame = self._frame
+        return passes * h * w + h * frame.width + frame.pixels > COSTLY
+
     def _picture(self, payload: bytes) -> Bytes:
         if self._decode is None:
             raw: Raw = self._config.raw or "rgb"
             return of_raw(payload, *self._size, raw)
-        if not kind_of(payload) and (encoded := _base64(payload)):
-            try:
-                payload = binascii.a2b_base64(encoded)
-            except binascii.Error as error:
-                raise PictureError(f"damaged base64: {error}") from None
-        return self._decode(payload)
+        return self._decode(_unpacked(payload))
+
+
+def _unpacked(payload: bytes) -> bytes:
+    """Return a picture out of base64, or as it is."""
+    if kind_of(payload) or not (encoded := _base64(payload)):
+        return payload
+    try:
+        return binascii.a2b_base64(encoded)
+    except binascii.Error as error:
+        raise PictureError(f"damaged base64: {error}") from None
 
 
 def _base64(payload: bytes) -> bytes:

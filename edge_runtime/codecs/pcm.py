@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -67,6 +68,15 @@ RATE_NEAR: Final = 0.1
 
 PAUSE_S: Final = 1.0
 """A longer time between two messages is a pause."""
+
+HEAD_BYTES: Final = 4096
+"""In which the head of most WAV messages ends."""
+
+COSTLY: Final = 2**13
+"""Samples, at the higher of both rates, that are resampled in 2 ms on the machine of `docs/speed.md`."""
+
+RATES: Final = 8
+"""Rates whose filters are kept (`edge_runtime.media.resample`)."""
 
 SOUNDING: Final = 32
 """Rule g: samples other than 0 from which on a message tells PCM from float32."""
@@ -193,6 +203,8 @@ class PcmCodec:
         self._sequence = struct.Struct(mark + _SEQUENCES.get(config.sequence, "B"))
         self._modulus = 256**self._sequence.size
         self._keys: dict[str, _Key] = {}
+        self._lock = threading.Lock()  # of `_keys`: costly messages are decoded beside the loop
+        self._known = {self._own_hz}  # rates whose filter was designed
         try:
             self._columns(self._own_channels)
             self._stream(self._own_hz)
@@ -232,6 +244,18 @@ class PcmCodec:
         held.length = n
         return [Reading(key, at, values) for at, values in held.stream.take(sound.samples, t, drift_s, lost=lost)]
 
+    def is_costly(self, payload: bytes) -> bool:
+        """Return whether a message's rate is a new one, whose filter has to be designed, or it takes many products."""
+        body = memoryview(payload)[self._header :]
+        rate_hz, n = self._own_hz, len(body) // (2 * self._own_channels)
+        if bytes(body[:4]) == b"RIFF":
+            try:
+                header = read_header(BytesIO(body[:HEAD_BYTES]))
+            except PcmError:
+                return len(body) > HEAD_BYTES
+            rate_hz, n = float(header.rate_hz), len(body) // (2 * header.channels)
+        return rate_hz not in self._known or n * max(1.0, self._rate_hz / rate_hz) * self._model_channels > COSTLY
+
     def _is_float(self, key: str, payload: bytes) -> bool:
         """Return whether a message can only be float32, and its key has not sounded as PCM (rule g)."""
         held = self._keys.get(key)
@@ -259,6 +283,12 @@ class PcmCodec:
         if end > len(body):
             raise InputError("malformed", f"WAV: cut short: {len(body)} bytes of {end}")
         end -= (end - begin) % width
+        if (end - begin) / width * self._rate_hz > self._config.max_samples * header.rate_hz:
+            raise InputError(
+                "too_large",
+                f"WAV of {header.rate_hz} Hz: at the model's rate of {self._rate_hz:g} Hz more than "
+                f"{self._config.max_samples} samples, which are allowed in a message",
+            )
         return _Sound(True, float(header.rate_hz), self._samples(body[begin:end], header.channels, "<i2"))
 
     def _samples(self, body: memoryview, channels: int, dtype: str) -> Float32:
@@ -300,10 +330,11 @@ class PcmCodec:
         held = self._keys.get(key)
         if held is None or held.stream.rate_hz != sound.rate_hz:
             held = _Key(self._stream(sound.rate_hz))
-        self._keys.pop(key, None)
-        if len(self._keys) >= KEYS:
-            del self._keys[next(iter(self._keys))]
-        self._keys[key] = held
+        with self._lock:
+            self._keys.pop(key, None)
+            if len(self._keys) >= KEYS:
+                del self._keys[next(iter(self._keys))]
+            self._keys[key] = held
         return held
 
     @staticmethod
@@ -336,9 +367,11 @@ class PcmCodec:
     def _stream(self, rate_hz: float) -> SoundStream:
         settle_s = SETTLE_S if self._stamp is None else 0.0
         try:
-            return SoundStream(rate_hz, self._rate_hz, self._model_channels, settle_s)
+            made = SoundStream(rate_hz, self._rate_hz, self._model_channels, settle_s)
         except ConfigError as error:
             raise InputError("malformed", str(error)) from None
+        self._known = {*self._known, rate_hz} if len(self._known) < RATES else {self._own_hz, rate_hz}
+        return made
 
     def _lost(self, held: _Key, payload: bytes, sound: _Sound, behind_s: float, drift_s: float) -> int:
         """Return how many samples are missing before a message.

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from edge_runtime.demo.tally import Tally
 from edge_runtime.metrics import Metrics
+from edge_runtime.system.printing import raw
 
 BOLD, DIM, RED, GREEN, YELLOW, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
@@ -28,7 +29,7 @@ class View:
         self._tally = tally
         self._metrics = metrics
         self._watches = watches
-        self._out = out
+        self._out = raw(out)
         self.live = out.isatty() if live is None else live
         self._drawn = 0
 

@@ -17,9 +17,9 @@ from edge_runtime.recordings.capture import Message
 MAX_TOPICS: Final = 500
 """Topics whose messages are kept."""
 PER_TOPIC: Final = 1000
-"""Messages kept of each topic: the first ones."""
+"""Messages kept of each topic: the first ones, of one that no codec takes the start."""
 TOPIC_BYTES: Final = 2**20
-"""Bytes kept of each topic, but one message of any size that a codec takes."""
+"""Bytes kept of each topic, but one message in any case."""
 MAX_BYTES: Final = 64 * 2**20
 """Bytes kept of all topics together."""
 _BITS: Final = 2**20
@@ -82,8 +82,10 @@ class Capture:
                 self._strangers[bit >> 3] |= 1 << (bit & 7)
                 return
             heard = self.topics[message.topic] = Heard(message.topic)
+        heard.total_bytes += len(message.payload)
+        if len(message.payload) > MAX_PAYLOAD:  # its start and its length still tell what it is
+            message = message._replace(payload=message.payload[: MAX_PAYLOAD + 1])
         size = len(message.payload)
-        heard.total_bytes += size
         if message.retained:
             heard.retained += 1
         else:
@@ -93,7 +95,6 @@ class Capture:
                 heard.first = message.received
         if (
             len(heard.kept) < PER_TOPIC
-            and size <= MAX_PAYLOAD
             and (not heard.kept or heard.kept_bytes + size <= TOPIC_BYTES)
             and self._bytes + size <= MAX_BYTES
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ from edge_runtime.listen.tree import (
     samples_of,
     senml_leaves,
 )
+
+logger = logging.getLogger(__name__)
 
 Format = Literal[
     "json", "msgpack", "cbor", "senml", "senml-cbor", "csv", "influx", "sparkplug", "number", "text", "binary", "empty",
@@ -60,7 +63,16 @@ def recognise(topic: str, payload: bytes) -> Document:
     1. A Sparkplug topic says what it carries.
     2. Text is JSON, a number, InfluxDB line protocol, CSV, or just text.
     3. Other bytes are MessagePack or CBOR where these give an object or a list, else unknown.
+    4. What makes our own code fail is bytes of no known format, and logged: no message ends a command.
     """
+    try:
+        return _recognise(topic, payload)
+    except Exception:  # rule 4
+        logger.debug("listen: a message was not understood: topic=%r", topic, exc_info=True)
+        return Document("binary", ((Leaf("bytes", len(payload)),),))
+
+
+def _recognise(topic: str, payload: bytes) -> Document:
     if not payload:
         return Document("empty")
     if len(payload) > MAX_BYTES:

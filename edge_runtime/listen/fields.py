@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Field:
         if type(value) is bool:
             self.kinds["flag"] += 1
         elif isinstance(value, int | float):
-            self._number("number", float(value))
+            self._number("number", value)
         elif isinstance(value, str):
             if NUMBER.match(value):
                 self._number("number as text", float(value))
@@ -109,15 +110,16 @@ class Field:
         self.longest = max(self.longest, len(value))
         for number in flat[: _SERIES - len(self.series)]:
             if isinstance(number, int | float):
-                self._keep(float(number))
+                self._keep(number)
 
     def _number(self, kind: Kind, number: float) -> None:
         self.kinds[kind] += 1
         self._keep(number)
 
     def _keep(self, number: float) -> None:
-        if len(self.series) < _SERIES and math.isfinite(number):
-            self.series.append(number)
+        """Keep a number that is finite as a float; whole ones of CBOR may have any size."""
+        if len(self.series) < _SERIES and abs(number) <= sys.float_info.max:
+            self.series.append(float(number))
 
 
 @dataclass(slots=True)

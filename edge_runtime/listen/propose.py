@@ -49,9 +49,9 @@ class Proposal:
 
 
 def observations_of(capture: Capture) -> dict[str, Observation]:
-    """Observe every topic that was kept, by as many of its first messages as take some seconds for all topics."""
+    """Observe every topic of which messages were kept, by as many as take some seconds for all topics."""
     most = max(_LEAST, _OBSERVED // max(1, len(capture.topics)))
-    return {topic: observe(topic, heard.live[:most]) for topic, heard in capture.topics.items()}
+    return {topic: observe(topic, heard.live[:most]) for topic, heard in capture.topics.items() if heard.kept}
 
 
 def propose(

@@ -123,7 +123,7 @@ def _examined(one: Field, arrivals: Sequence[float]) -> Stamps:
     unit, reason, dated = _unit(one, arrivals)
     path = one.path.rsplit("].", 1)[-1]
     if unit == "iso8601":
-        seconds = [_seconds(text) for text in one.texts]
+        seconds = [moment for text in one.texts if not math.isnan(moment := _seconds(text))]
     else:
         seconds = [number / UNITS_PER_S[unit] for number in one.series]
     steps = [b - a for a, b in itertools.pairwise(seconds)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edge_runtime import schema
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, InputError, one_line
 from edge_runtime.listen.capture import Capture
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
@@ -18,6 +19,7 @@ from edge_runtime.mqtt.packets import RETAIN, Publish
 from edge_runtime.recordings.capture import Message
 from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import SourceConfig, brings_parts, build_source
+from edge_runtime.sources.decoding import Refusals
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
 from edge_runtime.windowing.config import WindowConfig
@@ -26,6 +28,8 @@ from edge_runtime.windowing.join import windower_of
 if TYPE_CHECKING:
     from edge_runtime.mqtt.client import BrokerClient
     from edge_runtime.mqtt.routing import Receive
+
+logger = logging.getLogger(__name__)
 
 START_S = 1_700_000_000.0
 """Arrival of the first message, where the capture has no times of arrival."""
@@ -101,6 +105,7 @@ class _Run:
     def __init__(self, configs: Sequence[SourceConfig], contract: InputContract) -> None:
         self._trial = Trial()
         self._metrics = Metrics()
+        self._refuse = Refusals(self._metrics)
         self._clock = SimulatedClock(START_S)
         parts = any(map(brings_parts, configs))
         self._windower = windower_of(contract, WindowConfig(), self._metrics, parts=parts)
@@ -117,6 +122,7 @@ class _Run:
                     broker_clients={str(getattr(config, "broker", "")): cast("BrokerClient", replay)},
                     metrics=self._metrics,
                     clock=self._clock,
+                    live=False,
                 )
                 source.open(loop, self._turn.into(self._deliver))
                 if replay.receive is not None:
@@ -139,7 +145,11 @@ class _Run:
             (self._clock.advance if passed > 0 else self._clock.jump)(passed)
         publish: Publish = (message.topic.encode(), message.payload, 0, 0, RETAIN * message.retained, None)
         for receive in self._receivers:
-            receive([publish], self._clock.monotonic(), None)
+            try:
+                receive([publish], self._clock.monotonic(), None)
+            except Exception as error:  # no message ends a command
+                logger.debug("listen: trying a message failed", exc_info=True)
+                self._refuse(InputError("internal_error", f"{one_line(repr(error))}; please report it"))
         self._turn.end()
 
     def finish(self) -> Trial:

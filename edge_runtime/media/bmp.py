@@ -42,12 +42,13 @@ def decode_bmp(data: bytes) -> Bytes:
         raise ValueError("it is cut short")
     rows = np.frombuffer(data, np.uint8, height * line, at).reshape(height, line)[:, : width * bits // 8]
     pixels = rows.reshape(height, width, -1)
+    if struct.unpack_from("<i", data, 22)[0] > 0:
+        pixels = pixels[::-1]
     if bits == 8:
         begin = 14 + struct.unpack_from("<I", data, 14)[0]
         colours = np.frombuffer(data[begin:at][: 4 * 256], np.uint8)
         colours = colours[: len(colours) // 4 * 4].reshape(-1, 4)
         if int(pixels.max()) >= len(colours):
             raise ValueError("its palette is too short")
-        pixels = colours[pixels[..., 0]]
-    upright = pixels if struct.unpack_from("<i", data, 22)[0] < 0 else pixels[::-1]
-    return np.ascontiguousarray(upright[..., 2::-1])
+        return np.asarray(colours[:, 2::-1][pixels[..., 0]])
+    return np.ascontiguousarray(pixels[..., 2::-1])

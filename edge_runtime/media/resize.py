@@ -22,6 +22,9 @@ Bytes = npt.NDArray[np.uint8]
 _BITS: Final = 22
 """Fraction bits of a weight."""
 
+_BLOCK: Final = 2**19
+"""Numbers that are made smaller together, about: 2 MB of whole numbers."""
+
 
 class Frame(Protocol):
     """Way to fit a picture, as `edge_runtime.manifest.frames.Frame` has it."""
@@ -79,26 +82,47 @@ def _weights(size: int, to: int, *, antialias: bool) -> tuple[npt.NDArray[Any], 
     return np.minimum(pixels, size - 1), (0.5 + weights / total[:, None] * 2**_BITS).astype(np.int32)
 
 
-def _shorten(rows: Bytes, to: int, *, antialias: bool) -> Bytes:
-    """Make `to` rows of (n, m)."""
-    pixels, weights = _weights(len(rows), to, antialias=antialias)
-    total = np.full((to, rows.shape[1]), 1 << (_BITS - 1), np.int32)
+def _shorten(rows: Bytes, pixels: npt.NDArray[Any], weights: npt.NDArray[np.int32]) -> Bytes:
+    """Make a row of (n, m) for each row of `pixels`."""
+    total = np.full((len(pixels), rows.shape[1]), 1 << (_BITS - 1), np.int32)
     for place, weight in zip(pixels.T, weights.T, strict=True):
         total += rows[place] * weight[:, None]
     return (total >> _BITS).astype(np.uint8)
 
 
-def resize(picture: Bytes, height: int, width: int, *, antialias: bool = True) -> Bytes:
-    """Return a picture, (h, w, colours), at another size, (height, width, colours)."""
+def _across(picture: Bytes, width: int, *, antialias: bool) -> Bytes:
+    """Make `width` columns of (h, w, colours)."""
     h, w, colours = picture.shape
-    if w != width:
-        columns = np.ascontiguousarray(picture.transpose(1, 0, 2)).reshape(w, h * colours)
-        columns = _shorten(columns, width, antialias=antialias)
-        picture = columns.reshape(width, h, colours).transpose(1, 0, 2)
-    if h != height:
-        rows = np.ascontiguousarray(picture).reshape(h, width * colours)
-        picture = _shorten(rows, height, antialias=antialias).reshape(height, width, colours)
-    return np.ascontiguousarray(picture)
+    if w == width:
+        return picture
+    columns = np.ascontiguousarray(picture.transpose(1, 0, 2)).reshape(w, h * colours)
+    made = _shorten(columns, *_weights(w, width, antialias=antialias))
+    return made.reshape(width, h, colours).transpose(1, 0, 2)
+
+
+def resize(picture: Bytes, height: int, width: int, *, antialias: bool = True) -> Bytes:
+    """Return a picture, (h, w, colours), at another size, (height, width, colours).
+
+    Some rows at a time, each of the rows that they are made of first across: what lies between the two, h rows of
+    `width` pixels, would take gigabytes for a picture that is high and narrow.
+    """
+    h, w, colours = picture.shape
+    pixels, weights = _weights(h, height, antialias=antialias)
+    out = np.empty((height, width, colours), np.uint8)
+    step = max(1, _BLOCK * height // (h * max(w, width) * colours))
+    rows, first = np.empty((0, width, colours), np.uint8), 0  # across already, and their number in the picture
+    for begin in range(0, height, step):
+        some = slice(begin, begin + step)
+        before, first = first, int(pixels[begin, 0]) if h != height else begin
+        last = int(pixels[some][-1, -1]) if h != height else begin + step - 1
+        new = picture[max(first, before + len(rows)) : last + 1]
+        rows = np.concatenate((rows[first - before :], _across(new, width, antialias=antialias)))
+        if h == height:
+            out[some] = rows
+        else:
+            made = _shorten(rows.reshape(len(rows), -1), pixels[some] - first, weights[some])
+            out[some] = made.reshape(-1, width, colours)
+    return out
 
 
 def fit(picture: Bytes, frame: Frame) -> Bytes:

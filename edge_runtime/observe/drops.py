@@ -143,6 +143,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "empty": Reason("source", "messages", "they hold no sample: harmless unless they should"),
     "too_large": Reason("source", "messages", _SIZES),
+    "too_expensive": Reason(
+        "source",
+        "messages",
+        "large ones came faster than they can be decoded, and held nothing else up: send smaller ones, or fewer",
+    ),
     "checksum": Reason(
         "source", "frames", "their checksum is wrong: compare baud and framing under [[source]], and look at the cable"
     ),

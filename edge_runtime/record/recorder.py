@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.client import BrokerClient
 from edge_runtime.record.labels import Labels
@@ -21,6 +21,7 @@ from edge_runtime.recordings.writer import RecordingWriter
 from edge_runtime.sources import Source
 from edge_runtime.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.sources.build import build_source
+from edge_runtime.sources.decoding import Refusals
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
@@ -57,6 +58,7 @@ class Recorder:
     2. Messages that bring some of the channels are joined on a grid of the contract's rate, by the windower's rules: a
        row is a window of one sample.
     3. A message is acknowledged when its rows are on the disk.
+    4. A message that cannot become rows is counted as refused, and ends nothing.
 
     Args:
         plan: sources, brokers and channels.
@@ -89,6 +91,7 @@ class Recorder:
         self._person = person
         self._waiting: list[Done] = []
         self._delays: dict[str, float] = {}
+        self._refuse = Refusals(self.metrics)
         if plan.parts and not plan.rate_known:
             raise ConfigError("channels come in messages of their own: say --rate HZ, at which they become rows")
         rows = dataclasses.replace(plan.contract, window=1, hop=1, context=0)
@@ -142,27 +145,31 @@ class Recorder:
         if done is not None:
             self._waiting.append(done)
         now, period_s = self.loop.clock.wall(), 1 / self._plan.contract.rate_hz
+        usable = []
         for reading in readings:
-            t = self._stamps(reading, period_s)
+            try:
+                t = self._stamps(reading, period_s)
+            except InputError as error:  # rule 4
+                self._refuse(error, f"message for key {reading.key[:64]!r}")
+                continue
+            usable.append(reading)
             delay = now - float(t[-1])
             if len(self._delays) < _KEYS or reading.key in self._delays:
                 self._delays[reading.key] = min(delay, self._delays.get(reading.key, delay))
             if self._join is None:
                 self._write(reading.key, t, reading.values)
-        for window in self._join.push(readings, received) if self._join is not None else ():
+        for window in self._join.push(usable, received) if self._join is not None else ():
             self._write(window.key, np.array([window.start]), window.samples)
 
     def _stamps(self, reading: Reading, period_s: float) -> Float64:
         """Return one stamp for each sample.
 
         Raises:
-            ConfigError: a message has several samples and one stamp, and nothing says how far they are apart.
+            InputError: a message has several samples and one stamp, and nothing says how far they are apart.
         """
         n = len(reading.values)
         if n > 1 and isinstance(reading.t, float) and not reading.period_s and not self._plan.rate_known:
-            raise ConfigError(
-                f"a message has {n} samples and one stamp: say --rate HZ, the sensor's samples per second"
-            )
+            raise InputError("bad_time", f"{n} samples and one stamp: say --rate HZ, the sensor's samples per second")
         return stamps(reading, period_s)
 
     def _write(self, key: str, t: Float64, values: Float32) -> None:

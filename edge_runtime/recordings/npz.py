@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from bisect import bisect_right
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _FORMAT: Any = np.lib.format  # its functions have no types before numpy 2.3
 _MAX_RECORDINGS = 1_000_000
 _MAX_COLUMNS = 4096
+_MAX_BYTES = 2**28
+"""Of an array that is read whole; a compressed one may have any size."""
 _NPZ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError)
 
 
@@ -151,6 +154,10 @@ class _Npz:
             stream = self.open(stack, name)
             if stream.dtype.kind not in kinds or len(stream.shape) > 1 or (stream.shape or (1,))[0] > most:
                 return None
+            if math.prod(stream.shape) * stream.dtype.itemsize > _MAX_BYTES:
+                raise ConfigError(
+                    f"{self._path}: array {name!r} takes more than {_MAX_BYTES >> 20} MB; shorten its texts"
+                )
             return stream.read(stream.shape[0]) if stream.shape else stream.read(1)
 
     def columns(self, width: int, contract: InputContract, layout: RecordingLayout) -> tuple[list[int], dict[int, str]]:

@@ -51,6 +51,7 @@ def build_source(
     broker_clients: Mapping[str, Broker],
     metrics: Metrics,
     clock: Clock,
+    live: bool = True,
 ) -> Source:
     """Make a source. It opens nothing before `Source.open`.
 
@@ -61,6 +62,7 @@ def build_source(
         broker_clients: brokers by name.
         metrics: receives its counts.
         clock: where time comes from.
+        live: see `edge_runtime.sources.mqtt.make_source`.
 
     Raises:
         ConfigError: the codec's library is missing, or its settings do not fit the channels.
@@ -77,7 +79,8 @@ def build_source(
     if config.type == "mqtt":
         from edge_runtime.sources.mqtt import make_source  # noqa: PLC0415 - only what the application names
 
-        return make_source(config, broker_clients[config.broker], contract, metrics, clock, name=name)
+        broker = broker_clients[config.broker]
+        return make_source(config, broker, contract, metrics, clock, name=name, live=live)
     if config.type == "recording":
         from edge_runtime.sources.recording import RecordingSource  # noqa: PLC0415
 

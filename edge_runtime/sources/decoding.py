@@ -122,14 +122,18 @@ class Decoder:
                 logger.debug("source: decoding a batch failed", exc_info=True)  # one by one, the culprit is counted
         if readings is None:
             readings = self._one_by_one(messages, received_wall)
-        metrics = self._metrics
-        metrics.stages["decode"].observe((self._monotonic() - started) / n, n)
-        metrics.counts["messages_total"] += n
         size = 0
         for _, payload in messages:
             size += len(payload)
-        metrics.counts["message_bytes_total"] += size
+        self.count(n, size, self._monotonic() - started)
         return readings
+
+    def count(self, n: int, size: int, seconds: float) -> None:
+        """Count messages that were decoded or refused, with their bytes and the time that they took together."""
+        metrics = self._metrics
+        metrics.stages["decode"].observe(seconds / n, n)
+        metrics.counts["messages_total"] += n
+        metrics.counts["message_bytes_total"] += size
 
     def refuse(self, error: InputError, key: str = "", payload: bytes = b"", size: int | None = None) -> None:
         """Count one message as refused (see `Refusals`).

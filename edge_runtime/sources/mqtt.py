@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.codecs.config import CodecConfig, load_codec, load_parts
@@ -22,6 +22,9 @@ from edge_runtime.sources.decoding import Decoder, Notices
 from edge_runtime.sources.retained import Retained, split
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
+
+if TYPE_CHECKING:
+    from edge_runtime.sources.beside import Beside
 
 _KEYS: Final = 65_536
 """Topics whose key is cached; more than one device is expected to have."""
@@ -163,6 +166,7 @@ class MqttSource:
         clock: when messages arrived.
         name: as it appears in messages and metrics.
         contract: of the model; its channels' rules decide on retained messages.
+        beside: takes messages that are costly to decode; None: all are decoded on the loop.
     """
 
     finished = False
@@ -178,11 +182,13 @@ class MqttSource:
         clock: Clock | None = None,
         name: str = "mqtt",
         contract: InputContract | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self.name = name
         self._config = config
         self._broker_client = broker_client
         self._metrics = metrics
+        self._beside = beside
         self._clock = clock or SystemClock()
         self._key_of = key_of(config)
         self._keys: Recent[bytes, str | None] = Recent(self._key, _KEYS)
@@ -198,6 +204,8 @@ class MqttSource:
     def open(self, loop: Loop, deliver: Deliver) -> None:
         """Subscribe, and keep trying while the broker is away."""
         self._deliver = deliver
+        if self._beside is not None:
+            self._beside.open(loop, deliver)
         self._broker_client.subscribe(self._config.filters(), self._receive, self._order_of)
         self._broker_client.open(loop)
 
@@ -209,10 +217,14 @@ class MqttSource:
         """Disconnect from the broker. May be called twice."""
         if self._deliver is not None:
             self._deliver = None
+            if self._beside is not None:
+                self._beside.close()
             self._broker_client.close(0.0)
 
     def _receive(self, publishes: list[Publish], received: float, done: Done | None) -> None:
         keys, decoder = self._keys, self._decoder
+        if self._beside is not None:
+            publishes, done = self._beside.part(publishes, keys.__getitem__, received, self._clock.wall(), done)
         messages = [(keys[publish[0]], publish[1]) for publish in publishes if not publish[4]]
         if decoder is not None and len(messages) == len(publishes) and not self._strangers:
             readings = decoder(messages, self._clock.wall())  # type: ignore[arg-type] # no stranger, so no key is None
@@ -252,7 +264,14 @@ class MqttSource:
 
 
 def make_source(
-    config: MqttSourceConfig, broker: Broker, contract: InputContract, metrics: Metrics, clock: Clock, *, name: str
+    config: MqttSourceConfig,
+    broker: Broker,
+    contract: InputContract,
+    metrics: Metrics,
+    clock: Clock,
+    *,
+    name: str,
+    live: bool = False,
 ) -> MqttSource:
     """Make a source with the decoders that it needs: one, or one for each topic filter that brings channels of its own.
 
@@ -263,12 +282,14 @@ def make_source(
         metrics: receives its counts.
         clock: when messages arrived.
         name: as it appears in messages and metrics.
+        live: the loop turns while messages come, so costly ones may be decoded beside it.
 
     Raises:
         ConfigError: the codec's library is missing, or its settings or topics do not fit the channels.
     """
     notices = Notices(metrics, name)
     decoder: Decoder | dict[str, Decoder]
+    beside: Beside | None = None
     if config.channels:
         groups = [[channel for channel, topic in config.channels.items() if topic == one] for one in config.patterns]
         codecs = load_parts(config.codec, contract.channels, groups, rate_hz=contract.rate_hz, notice=notices)
@@ -278,4 +299,8 @@ def make_source(
             config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame
         )
         decoder = Decoder(codec, metrics, clock)
-    return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract)
+        if live:
+            from edge_runtime.sources.beside import beside_the_loop  # noqa: PLC0415 - a file's messages do without
+
+            beside = beside_the_loop(config.codec, contract, decoder, metrics, notices)
+    return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract, beside=beside)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, TextIO
 
 from edge_runtime.clock import SystemClock
+from edge_runtime.system.printing import escaped, raw
 
 _AFTER_S: Final = 2.0
 """Quicker work shows nothing."""
@@ -89,7 +90,7 @@ class Progress:
     def wipe(self) -> None:
         """Take the line away; the next news draw it again."""
         if self._shown:
-            self._stream.write("\r\x1b[K")
+            raw(self._stream).write("\r\x1b[K")
             self._stream.flush()
             self._shown = False
 
@@ -100,7 +101,7 @@ class Progress:
         self._drawn_at = now
         width = shutil.get_terminal_size().columns - 1
         self._shown = True  # before it is: a Ctrl-C between the two would leave the line there
-        self._stream.write("\r" + self.line(now)[:width] + "\x1b[K")
+        raw(self._stream).write("\r" + escaped(self.line(now))[:width] + "\x1b[K")
         self._stream.flush()
 
     def line(self, now: float) -> str:

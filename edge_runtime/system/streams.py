@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from edge_runtime.system.printing import LogFormatter
+
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 """Least level of a record, and its priority (sd-daemon(3))."""
 
@@ -23,7 +25,7 @@ def open_standard_streams() -> None:
             setattr(sys, name, open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-class JournalFormatter(logging.Formatter):
+class JournalFormatter(LogFormatter):
     """Formatter whose lines begin with their priority, each line of a traceback as well."""
 
     def format(self, record: logging.LogRecord) -> str:

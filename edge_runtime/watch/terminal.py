@@ -19,6 +19,7 @@ from typing import Any, Final
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConnectionFailed, EdgeError
 from edge_runtime.observe.asking import Asker
+from edge_runtime.system.printing import raw
 from edge_runtime.watch.screen import MIN_HEIGHT, MIN_WIDTH, Painter, ViewState, clean, draw
 
 EVERY_S: Final = 0.5
@@ -155,7 +156,7 @@ class Watcher:
 
     def _draw(self) -> None:
         lines = self.lines(*shutil.get_terminal_size())
-        sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
+        raw(sys.stdout).write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
         sys.stdout.flush()
 
 
@@ -166,10 +167,10 @@ def _raw_terminal() -> Iterator[None]:
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd)
-        sys.stdout.write(_ENTER)
+        raw(sys.stdout).write(_ENTER)
         sys.stdout.flush()
         yield
     finally:
-        sys.stdout.write(_LEAVE)
+        raw(sys.stdout).write(_LEAVE)
         sys.stdout.flush()
         termios.tcsetattr(fd, termios.TCSADRAIN, before)

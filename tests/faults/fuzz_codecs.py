@@ -75,6 +75,7 @@ _PIECES = (
 class Target:
     """A codec with messages that it accepts."""
 
+    config: CodecConfig
     codec: Codec
     good: list[bytes] = field(default_factory=list)
 
@@ -133,7 +134,8 @@ def targets() -> list[Target]:
     wav = _wav(bytes(240), rate_hz=40, channels=2)
 
     def target(config: CodecConfig, *good: bytes) -> Target:
-        return Target(load_codec(config, CHANNELS, rate_hz=50.0, frame=Frame(height=2, width=3)), list(good))
+        codec = load_codec(config, CHANNELS, rate_hz=50.0, frame=Frame(height=2, width=3))
+        return Target(config, codec, list(good))
 
     return [
         target(JsonConfig(), orjson.dumps(own), orjson.dumps(stamped)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame, frame_names
-from tests.edge_runtime.media.pictures import jpeg, picture
+from tests.edge_runtime.media.pictures import jpeg, picture, stated
 from tests.edge_runtime.recordings.wav_files import write
 from tests.integration.running import Answer, Process, Publisher, assert_same_answers, command, predictions, until
 from tests.models import tiny_bundle
@@ -123,3 +124,43 @@ def test_messages_of_megabytes_go_through(camera_bundle: Path, tmp_path: Path) -
     found, log = live(tmp_path, app, [("cam/door/raw", large.tobytes())], 1)
     assert [answer["key"] for answer in found] == ["door"]
     assert "dropped" not in log
+
+
+def peak_mb(process: Process) -> float:
+    """The most memory that a process has had."""
+    (line,) = [line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmHWM" in line]
+    return int(line.split()[1]) / 1024
+
+
+def test_hostile_pictures_cost_little_memory_and_no_honest_answer(camera_bundle: Path, tmp_path: Path) -> None:
+    """Broken once: a PNG of 2 kB, 1 pixel wide and a million high, took 6 GB and held every key up for minutes."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", 1, 2**20, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(bytes(2**22))
+    chunks = b"".join(
+        struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in (head, data)
+    )
+    small, large = jpeg(picture(60, 80)), jpeg(picture(2160, 3840))
+    hostile = [b"\x89PNG\r\n\x1a\n" + chunks, stated(small, 65_000, 100), stated(small, 2160, 3840), large]
+    app = APP.format(bundle=camera_bundle, broker="{broker}", topic="cam/+/jpg", codec='type = "frame"')
+    path, sink = tmp_path / "app.toml", tmp_path / "answers.jsonl"
+    with Mosquitto() as broker:
+        path.write_text(app.replace("{broker}", broker.url), "utf-8")
+        with Process(tmp_path, "run", path) as process, Publisher(broker.port) as publisher:
+            process.subscribed(broker)
+            publisher.publish("cam/first/jpg", small, 1)
+            until(lambda: len(predictions(sink)) == 1, lambda: process.err)
+            before = peak_mb(process)
+            for i in range(20):
+                publisher.publish(f"cam/bad {i}/jpg", hostile[i % 4], 1)
+                publisher.publish(f"cam/honest {i}/jpg", small, 1)
+            publisher.flush()
+            until(lambda: len(predictions(sink)) >= 26, lambda: process.err)
+            assert peak_mb(process) < before + 64
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0, process.err
+    found = predictions(sink)
+    honest = [answer for answer in found if answer["key"].startswith("honest")]
+    assert len(honest) == 20
+    assert scores(honest) == scores(found[:1]) * 20
+    assert len(found) - len(honest) == 6, "the first, and five of 3840 x 2160 pixels"
+    assert "a side of at most 11584 is allowed" in process.err

@@ -230,3 +230,24 @@ def test_a_file_that_exists_is_refused_before_anything_connects(tmp_path: Path) 
     done = command("record", tmp_path / "sources.toml", "--out", tmp_path / "w.csv", "--seconds", "1")
     assert (done.code, (tmp_path / "w.csv").read_text()) == (2, "precious")
     assert "never overwritten" in done.err
+
+
+def test_messages_that_cannot_become_rows_are_counted_and_end_nothing(tmp_path: Path) -> None:
+    """Broken once by one message with several samples and one stamp, where no rate was stated."""
+    with Mosquitto() as broker:
+        app = sources(tmp_path, broker)
+        with (
+            Process(tmp_path, "record", app, "--out", "out.csv", "--channel", "ax=g", name="record") as process,
+            Publisher(broker.port) as publisher,
+        ):
+            subscribed(broker, process)
+            send(publisher, "a", 1.7e9, 3)
+            several = {"t": 1.7e9 + 1, "ax": [1, 2, 3], "ay": [1, 2, 3], "az": [1, 2, 3]}
+            publisher.publish("watch/a/imu", json.dumps(several).encode(), 1)
+            send(publisher, "a", 1.7e9, 3, first=100)
+            publisher.flush()
+            until(lambda: len(rows(tmp_path / "out.csv")) == 6, lambda: process.err)
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0
+        assert "refused: 1 bad_time" in process.err
+        assert "say --rate HZ" in process.err

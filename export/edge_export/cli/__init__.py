@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
+from edge_runtime.system.printing import escaped_output, shortened
 from edge_runtime.system.streams import open_standard_streams
 
 COMMANDS = (
@@ -49,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_standard_streams()
+    with escaped_output():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     options = parser().parse_args(argv)
     try:
         code = options.run(options)
@@ -63,5 +69,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: EdgeError, code: int) -> int:
-    print(f"edge-export: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"edge-export: {shortened(' '.join(str(error).split()))}", file=sys.stderr)
     return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -193,6 +194,40 @@ def test_thousands_of_scans_are_refused() -> None:
     bomb = jpeg(picture(12, 16)) + b"\xff\xda" * 101
     error = refused(codec_of(), bomb)
     assert "more than 100 scans" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "progressive", "told"),
+    [
+        (65_000, 1, False, "1 x 65000 pixels; a side of at most 11584"),
+        (100, 60_000, False, "60000 x 100 pixels; a side of at most 11584"),
+        (2160, 3840, True, "3840 x 2160 pixels in several scans"),
+    ],
+)
+def test_what_takes_too_much_memory_is_refused_by_its_header(
+    height: int, width: int, progressive: bool, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = stated(jpeg(picture(12, 16)), height, width) + b"\xff\xda" * progressive
+    codec = codec_of()
+    monkeypatch.setattr("simplejpeg.decode_jpeg", None)
+    error = refused(codec, whole)
+    assert (error.reason, told in str(error)) == ("too_large", True)
+
+
+def test_scans_of_the_small_picture_in_a_cameras_head_are_not_counted() -> None:
+    small, whole = b"\xff\xda" * 200, jpeg(picture(12, 16))
+    head = b"\xff\xff\xe1" + struct.pack(">H", len(small) + 2) + small
+    reading = decode(codec_of(), whole[:2] + head + whole[2:])
+    assert reading.values.tolist() == decode(codec_of(), whole).values.tolist()
+
+
+@pillow
+def test_a_png_of_many_texts_is_read_without_them() -> None:
+    pixels = picture(12, 16)
+    whole = png(pixels)
+    text = b"zTXtt\0\0" + zlib.compress(bytes(2**20 - 100))
+    texts = (struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))) * 80
+    assert decode(codec_of(), whole[:33] + texts + whole[33:]).values.tolist() == pixels.reshape(-1, 3).tolist()
 
 
 @pytest.mark.parametrize(

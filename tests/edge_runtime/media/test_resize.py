@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,29 @@ def test_grey_is_that_of_pillow_bit_for_bit(i: int) -> None:
 def test_one_colour_stays_that_colour(sizes: tuple[int, int, int, int]) -> None:
     h, w, height, width = sizes
     assert (resize(np.full((h, w, 1), 201, np.uint8), height, width) == 201).all()
+
+
+@given(st.tuples(*[st.integers(1, 60)] * 4), st.booleans(), st.integers(1, 2000))
+def test_some_rows_at_a_time_give_what_all_at_once_give(
+    sizes: tuple[int, int, int, int], antialias: bool, block: int
+) -> None:
+    h, w, height, width = sizes
+    whole = resize(noise(h, w), height, width, antialias=antialias)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edge_runtime.media.resize._BLOCK", block)
+        assert resize(noise(h, w), height, width, antialias=antialias).tolist() == whole.tolist()
+
+
+def test_a_high_and_narrow_picture_takes_the_memory_of_a_square_one() -> None:
+    def peak(height: int, width: int) -> int:
+        pixels = np.zeros((height, width, 3), np.uint8)
+        tracemalloc.start()
+        resize(pixels, 224, 224)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(2**15, 1) < 4 * peak(512, 512)
 
 
 def fit(picture: Bytes, height: int, width: int, **how: Any) -> Bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import BundleError, EngineError
+from edge_runtime.manifest.stages import state_numbers
 from edge_runtime.system import subprocess_job
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def probe(
         engine: name of an engine; None takes the best one installed.
         provider_options: accelerators by name with their settings.
         timeout_s: wall time after which the child is killed.
-        memory_bytes: address space that the child may use; None is `child_process.MEMORY_BYTES` on the processor, and
-            any with accelerators.
+        memory_bytes: memory that the child may write to; None is `subprocess_job.memory_for` what is sent and the
+            states on the processor, and any with accelerators.
         clock: measures `ProbeReport.total_s`.
 
     Raises:
@@ -105,13 +106,15 @@ def probe(
         "inputs": inputs.shape,
         "expected": expected.shape,
     }
+    model = bundle.read_variant(variant)
     if memory_bytes is None and not provider_options:
-        memory_bytes = subprocess_job.MEMORY_BYTES
+        sent = inputs.nbytes + expected.nbytes + len(model)
+        memory_bytes = subprocess_job.memory_for(sent, 8 * state_numbers(bundle.manifest.stages))
     try:
         outcome = subprocess_job.ask(
             f"from {__name__} import child; child()",
             job,
-            (inputs.tobytes(), expected.tobytes(), bundle.read_variant(variant)),
+            (inputs.tobytes(), expected.tobytes(), model),
             what="loading it",
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,

@@ -11,6 +11,7 @@ given the newest hop alone, which saves moving what is not read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.tensors import Inputs, batch_of
 from edge_runtime.errors import EngineError, InputError, ManifestError
 from edge_runtime.frontends import StateSpec
-from edge_runtime.manifest.stages import Activation, Combine, Difference, ModelStage, Smooth, Stage, When
+from edge_runtime.manifest.stages import MOST_NUMBERS, Activation, Combine, Difference, ModelStage, Smooth, Stage, When
 
 ANSWERED = "answered"
 
@@ -208,6 +209,8 @@ class ChainEngine:
                 if ring:
                     specs.append(StateSpec(f"{position}.rows.{cut.of}", np.dtype(np.float32), (ring, *shapes[cut.of])))
             specs += [spec._replace(name=f"{position}.{spec.name}") for spec in made.states]
+        if (numbers := sum(math.prod(spec.shape) for spec in specs)) > MOST_NUMBERS:
+            raise EngineError(f"the states of a key have {numbers:,} numbers; at most {MOST_NUMBERS:,} are allowed")
         return placed, specs
 
 

@@ -22,7 +22,18 @@ from edge_runtime.manifest.drift import Repair, SensorReference, check_sensors
 from edge_runtime.manifest.frames import LARGEST_RATE_HZ, Frame, check_frame
 from edge_runtime.manifest.gate import GateSpec
 from edge_runtime.manifest.outputs import AnyOutput, MultiLabelOutput, OutputContract, Quantity
-from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, StageFile, State, check_stages
+from edge_runtime.manifest.stages import (
+    MOST_NUMBERS,
+    MOST_ROWS,
+    Constant,
+    ModelStage,
+    Output,
+    Port,
+    Stage,
+    StageFile,
+    State,
+    check_stages,
+)  # fmt: skip
 from edge_runtime.manifest.surround import Surround
 
 __all__ = [
@@ -70,9 +81,6 @@ class Channel:
         return bool(self.resample or self.max_age_s or self.mask_of) or self.missing != "refuse"
 
 
-_MOST_SAMPLES = 1_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
     """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
@@ -100,13 +108,18 @@ class InputContract:
     def __post_init__(self) -> None:
         if not self.channels:
             raise ValueError("needs at least one channel")
-        if self.frame is not None and self.frame.pixels > _MOST_SAMPLES:
+        if self.frame is not None and self.frame.pixels > MOST_ROWS:
             raise ValueError(
                 f"a picture of {self.frame.height} x {self.frame.width} has {self.frame.pixels:,} pixels, and a window "
-                f"holds {_MOST_SAMPLES:,}; take a smaller one, if the model's sizes are open"
+                f"holds {MOST_ROWS:,}; take a smaller one, if the model's sizes are open"
             )
-        if not 1 <= self.window <= _MOST_SAMPLES or not 1 <= self.hop <= self.window:
+        if not 1 <= self.window <= MOST_ROWS or not 1 <= self.hop <= self.window:
             raise ValueError("window must be 1 to 1,000,000 samples and hop 1 to window")
+        if len(self.channels) * self.history > MOST_NUMBERS:
+            raise ValueError(
+                f"{len(self.channels)} channels of {self.history:,} samples are more than {MOST_NUMBERS:,} numbers; "
+                "take a shorter window or context"
+            )
         if not 1e-6 <= self.rate_hz <= (1e6 if self.frame is None else LARGEST_RATE_HZ):
             raise ValueError("rate_hz must be 1e-6 to 1e6; of pixels, to 1e9")
         if self.context and self.context < self.window:
@@ -311,6 +324,8 @@ class Manifest:
             )
         if not self.variants:
             raise ValueError("needs at least one variant")
+        if math.prod(self.output.shape) > MOST_NUMBERS:
+            raise ValueError(f"an answer has {math.prod(self.output.shape):,} numbers; at most {MOST_NUMBERS:,}")
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError("variant names must differ")

@@ -9,14 +9,22 @@ computes it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from edge_runtime import schema
 from edge_runtime.manifest.frontends import FRONTENDS, FrontendSpec
 from edge_runtime.manifest.row_stage import RowStage, Span
 
 Layout = Literal["NWC", "NCW"]
+
+MOST_NUMBERS: Final = 2**24
+"""Of a window with its context, of an answer, of a key's states together, of any tensor that is only declared: 64 MB as
+floats. No file has to hold them, so a manifest of a kilobyte may ask for any memory."""
+
+MOST_ROWS: Final = 1_000_000
+"""Samples of a window, and rows of a cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +321,40 @@ def check_stages(stages: tuple[Stage, ...], answer: tuple[str, ...], *, rate_hz:
         raise ValueError(f"answer names the track {unknown[0]!r}, which no stage makes; known: {', '.join(made)}")
     if stages and not any(isinstance(stage, ModelStage) for stage in stages):
         raise ValueError("stages hold no model; add a stage of type 'model'")
+    _check_sizes(stages)
     _check_row_stages(stages, rate_hz=rate_hz, window=window, hop=hop)
+
+
+def state_numbers(stages: Sequence[Stage]) -> int:
+    """Count the numbers of a key's states that model files are said to have."""
+    models = [stage for stage in stages if isinstance(stage, ModelStage)]
+    return sum(math.prod(state.shape) for stage in models for state in stage.states)
+
+
+def _check_sizes(stages: Sequence[Stage]) -> None:
+    """Check what is only declared, before anything is allocated for it.
+
+    1. States of a key: at most `MOST_NUMBERS` together.
+    2. Constants and inputs: at most `MOST_NUMBERS` each.
+    3. Rows of a cut, an output, a step: at most `MOST_ROWS`.
+    """
+    if (numbers := state_numbers(stages)) > MOST_NUMBERS:  # rule 1
+        raise ValueError(f"its states have {numbers:,} numbers a key; at most {MOST_NUMBERS:,} are allowed")
+    for stage in stages:
+        rows: list[int] = []
+        if not isinstance(stage, ModelStage):
+            rows += [size for span in stage.spans for size in span]
+        else:
+            shapes = [(one.name, one.shape) for one in stage.constants] + [
+                (one.name, one.shape) for one in stage.inputs
+            ]
+            for name, shape in shapes:  # rule 2
+                if math.prod(shape) > MOST_NUMBERS:
+                    raise ValueError(f"input {name!r}: its shape has more than {MOST_NUMBERS:,} numbers")
+            rows += [size for port in stage.inputs for size in (port.rows, port.lead)]
+            rows += [size for output in stage.outputs for size in (output.rows, *output.trim)]
+        if max(rows, default=0) > MOST_ROWS:  # rule 3
+            raise ValueError(f"stage {stage.name!r}: {max(rows):,} rows; at most {MOST_ROWS:,} are allowed")
 
 
 def _check_row_stages(stages: tuple[Stage, ...], *, rate_hz: float, window: int, hop: int) -> None:

@@ -21,8 +21,19 @@ from typing import Any, Final, NoReturn
 from edge_runtime.errors import ADVICE, BundleError, EdgeError, EngineError, one_line
 
 MEMORY_BYTES: Final = 4 * 2**30
-"""Of address space for a model, most of which an engine never touches; twenty times what loading a small model maps
-(0.2 GB). Not for accelerators: CUDA and its like map far more than they use."""
+"""Most for any job; rule 3 of `memory_for`. Not for accelerators: CUDA and its like map far more than they use."""
+
+BASE_BYTES: Final = 512 * 2**20
+"""Rule 1 of `memory_for`: five times what interpreter, numpy and an engine with a small model write to (0.1 GB)."""
+
+BASE_BYTES_PER_CPU: Final = 64 * 2**20
+"""OpenBLAS has a buffer and a stack for each processor, whether numpy multiplies or not."""
+
+TIMES: Final = 32
+"""Rule 2 of `memory_for`: int8 weights become floats (4), are packed anew (8), and each input has its activations."""
+
+LEAST_BYTES: Final = 384 * 2**20
+"""Rule 3 of `memory_for` on the smallest boards, where less would refuse every model."""
 
 _HEADER: Final = struct.Struct("<Q")
 
@@ -41,6 +52,22 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)}
 
 
+def memory_for(sent_bytes: int, declared_bytes: int = 0) -> int:
+    """Return the memory that a child may write to for a job with a model; `ask` takes it.
+
+    1. An engine with a small model takes `BASE_BYTES`, and `BASE_BYTES_PER_CPU` for each processor.
+    2. What is sent (models, states, windows) may take `TIMES` its own size, and so may what it only declares.
+    3. Never more than `MEMORY_BYTES`, nor than three quarters of this machine's memory, but `LEAST_BYTES` always.
+
+    Args:
+        sent_bytes: size of the model files and inputs.
+        declared_bytes: size of what the job allocates because a file says so: states of a key.
+    """
+    wanted = BASE_BYTES + BASE_BYTES_PER_CPU * (os.cpu_count() or 1) + TIMES * (sent_bytes + declared_bytes)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(LEAST_BYTES, min(wanted, MEMORY_BYTES, machine * 3 // 4))
+
+
 def ask(
     program: str,
     job: Mapping[str, Any],
@@ -57,8 +84,8 @@ def ask(
         job: plain values that become JSON.
         data: bytes that go with it.
         what: is done, for messages.
-        timeout_s: wall time after which the child is killed.
-        memory_bytes: address space that it may use; None is any.
+        timeout_s: wall time after which the child is killed, on each processor also the most that it computes.
+        memory_bytes: memory that it may write to (`memory_for`); None is any.
 
     Returns:
         What it answered; with a ``reason``, one line, where it refused the job, and then with the ``outcome`` ``wrong``
@@ -146,7 +173,9 @@ def _limit(timeout_s: float, memory_bytes: int | None) -> None:
 
     lower(resource.RLIMIT_CORE, 0)
     if memory_bytes is not None:
-        lower(resource.RLIMIT_AS, memory_bytes)
+        # Libraries, and what allocators only reserve, count as address space alone.
+        lower(resource.RLIMIT_DATA, memory_bytes)
+        lower(resource.RLIMIT_AS, memory_bytes + MEMORY_BYTES)
     seconds = max(1, round(timeout_s)) + 1
     lower(resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1))
     signal.alarm(seconds)

@@ -32,7 +32,7 @@ from edge_runtime.manifest import (
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
-from edge_runtime.manifest.stages import Port, Smooth, Stage
+from edge_runtime.manifest.stages import Constant, Output, Port, Smooth, Stage, State
 from tests.stateful import STAGE
 
 VARIANT = Variant(
@@ -435,3 +435,35 @@ def test_mutants_are_read_or_refused_and_nothing_else_happens(data: bytes, start
         assert isinstance(parse(whole[:start] + data + whole[stop:]), Manifest)
     except ManifestError as error:
         assert str(error)  # noqa: PT017 - the refusal is one of two right outcomes
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (
+            (dataclasses.replace(STAGE, states=(State(input="h", output="o", shape=(10**9,)),)),),
+            "states have 1,000,000",
+        ),
+        (
+            (
+                dataclasses.replace(
+                    STAGE, states=tuple(State(input=f"h{i}", output="o", shape=(2**23,)) for i in range(3))
+                ),
+            ),
+            "states have 25",
+        ),
+        ((dataclasses.replace(STAGE, constants=(Constant(name="c", value=1.0, shape=(2**13, 2**13)),)),), "input 'c'"),
+        ((dataclasses.replace(STAGE, inputs=(Port(name="x", shape=(2**30,)),)),), "input 'x'"),
+        ((dataclasses.replace(STAGE, inputs=(Port(name="x", rows=10**9),)),), "1,000,000,000 rows"),
+        ((dataclasses.replace(STAGE, outputs=(Output(name="y", rows=10**9),)),), "1,000,000,000 rows"),
+        ((STAGE, Smooth(rows=10**9)), "1,000,000,000 rows"),
+    ],
+)
+def test_what_is_only_declared_is_bounded_before_it_is_allocated(stages: tuple[Stage, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        dataclasses.replace(MANIFEST, schema_version=2, stages=stages)
+
+
+def test_a_window_of_many_channels_is_bounded_with_its_context() -> None:
+    with pytest.raises(ValueError, match="2 channels of 10,000,000 samples"):
+        dataclasses.replace(INPUT, context=10**7)

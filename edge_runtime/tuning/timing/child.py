@@ -81,7 +81,7 @@ def _ask(candidates: Sequence[Candidate], job: Mapping[str, Any], timeout_s: flo
             blobs,
             what="it",
             timeout_s=timeout_s,
-            memory_bytes=None if boundless else subprocess_job.MEMORY_BYTES * len(candidates),
+            memory_bytes=None if boundless else subprocess_job.memory_for(sum(map(len, blobs))),
         )
     except EngineError as error:
         if error.how == "raised":  # nothing was tried

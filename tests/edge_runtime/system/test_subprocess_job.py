@@ -64,8 +64,8 @@ def test_that_no_child_can_be_started_is_no_fault_of_the_job(monkeypatch: pytest
 
 @pytest.mark.parametrize("memory_bytes", [2**31, None])
 def test_memory_is_bounded_where_it_is_asked_for(memory_bytes: int | None) -> None:
-    told = "{'got': __import__('resource').getrlimit(__import__('resource').RLIMIT_AS)[0]}"
-    free = resource.getrlimit(resource.RLIMIT_AS)[0]
+    told = "{'got': __import__('resource').getrlimit(__import__('resource').RLIMIT_DATA)[0]}"
+    free = resource.getrlimit(resource.RLIMIT_DATA)[0]
     assert ask(DO.format(f"lambda job, data: {told}"), memory_bytes=memory_bytes) == {"got": memory_bytes or free}
 
 

@@ -47,6 +47,7 @@ class WorkerEngine:
         provider_options: accelerators by name with their settings.
         deadline_s: how long a call may take.
         load_timeout_s: how long loading may take.
+        memory_bytes: memory that the process may write to (`subprocess_job.memory_for`); None is any.
 
     Raises:
         EngineError: no process can be started, or the engine refuses the model, or hangs or dies while it loads it.
@@ -61,6 +62,7 @@ class WorkerEngine:
         *,
         deadline_s: float,
         load_timeout_s: float,
+        memory_bytes: int | None = None,
     ) -> None:
         self._buffer = memoryview(bytearray(4096))
         self._socket, theirs = socket.socketpair()
@@ -72,6 +74,7 @@ class WorkerEngine:
             "provider_options": dict(provider_options or {}),
             "deadline_s": deadline_s,
             "load_timeout_s": load_timeout_s,
+            "memory_bytes": memory_bytes,
         }
         head = json.dumps(job).encode()
         self._timeout_s = load_timeout_s
@@ -215,11 +218,8 @@ def child(fd: int) -> NoReturn:
     Signals meant for the whole group are the parent's to act on; an alarm ends a call that hangs even when the parent
     is gone.
     """
-    import resource  # noqa: PLC0415 - POSIX only, and only the child needs it
-
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=fd) as sock:
         engine: Engine | None = None
         deadline_s = 0.0
@@ -270,6 +270,7 @@ def _load(body: bytes) -> tuple[Engine, float]:
 
     (size,) = struct.unpack_from("<I", body)
     job = json.loads(body[4 : 4 + size])
+    subprocess_job.limit_memory(job["memory_bytes"])
     signal.setitimer(signal.ITIMER_REAL, 2 * job["load_timeout_s"] + 1)
     engine = engines.load(job["engine"], body[4 + size :], EngineOptions(**job["options"]), job["provider_options"])
     signal.setitimer(signal.ITIMER_REAL, 0)

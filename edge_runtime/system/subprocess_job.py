@@ -166,16 +166,26 @@ def answer(work: Callable[[dict[str, Any], memoryview], dict[str, Any]]) -> NoRe
 def _limit(timeout_s: float, memory_bytes: int | None) -> None:
     import resource  # noqa: PLC0415 - POSIX only, and only the child needs it
 
-    def lower(what: int, value: int) -> None:
-        _, hard = resource.getrlimit(what)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (value, value))
+    limit_memory(memory_bytes)
+    seconds = max(1, round(timeout_s)) + 1
+    _lower(resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1))
+    signal.alarm(seconds)
 
-    lower(resource.RLIMIT_CORE, 0)
+
+def limit_memory(memory_bytes: int | None) -> None:
+    """Bound the memory that this process may write to (`memory_for`; None: any), and leave no core dump."""
+    import resource  # noqa: PLC0415 - POSIX only, and only a child needs it
+
+    _lower(resource.RLIMIT_CORE, 0)
     if memory_bytes is not None:
         # Libraries, and what allocators only reserve, count as address space alone.
-        lower(resource.RLIMIT_DATA, memory_bytes)
-        lower(resource.RLIMIT_AS, memory_bytes + MEMORY_BYTES)
-    seconds = max(1, round(timeout_s)) + 1
-    lower(resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1))
-    signal.alarm(seconds)
+        _lower(resource.RLIMIT_DATA, memory_bytes)
+        _lower(resource.RLIMIT_AS, memory_bytes + MEMORY_BYTES)
+
+
+def _lower(what: int, value: int) -> None:
+    import resource  # noqa: PLC0415 - as above
+
+    _, hard = resource.getrlimit(what)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (value, value))

@@ -105,6 +105,11 @@ def pack_any(
         kept = {stage.name for stage in card.models if stage.inside == "kept"}
         files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
+        for name, first in files[0].items():
+            for own in files[1:]:
+                for input_, shape in first.alone.items():
+                    if input_ in own[name].inputs:
+                        own[name].give_batch(input_, shape)
         task = answer.complete(card, fitted)
         targets.require_open(task.output, data.measured)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)

@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 
 from edge_export.onnx_graph.model import Array, graphs_in
+from edge_export.package.child import in_child
 from edge_runtime import engines
-from edge_runtime.engines.base import Engine, EngineOptions, TensorSpec
+from edge_runtime.engines.base import Engine, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
 
 Format = Literal["onnx", "tflite"]
@@ -101,13 +102,13 @@ def _refuse_integers(model: onnx.ModelProto, path: Path) -> None:
 
 
 def load(format_: Format, model: bytes) -> Engine:
-    """Load a file on the best engine installed.
+    """Load a file on the best engine installed, in a child process: some files end the process that runs them.
 
     Raises:
-        EngineError: the engine refuses it.
+        EngineError: the engine refuses it, or dies or hangs.
         IncompatibleError: none is installed.
     """
-    return engines.load(engine_of(format_), model, EngineOptions(max_batch=32))
+    return in_child(format_, model)
 
 
 def engine_of(format_: Format) -> str:

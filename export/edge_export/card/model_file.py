@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
@@ -74,15 +75,8 @@ class ModelFile:
                 f"{self.path}: input {name} has no axis for a batch, which a TensorFlow Lite file needs here; convert "
                 "the model again with a first axis of 1"
             )
-        model = from_proto(onnx.load_model_from_string(self.data))
-        place, source = next((k, one) for k, one in enumerate(model.graph.inputs) if one.name == name)
-        window = ir.Value(name=name, type=source.type, shape=ir.Shape([1, *shape]))
-        edge = Edge(model.graph, "alone", next(iter(model.graph), None))
-        flow = edge.node("Reshape", window, edge.constant(shape, np.int64))
-        source.replace_all_uses_with(flow, replace_graph_outputs=True)
-        model.graph.inputs[place] = window
         self.close()
-        self.data, self.alone[name] = to_proto(model).SerializeToString(), shape
+        self.data, self.alone[name] = _with_batch(self.data, name, shape), shape
         self.shapes = {**self.shapes, name: (1, *shape)}
         try:
             self.engine = in_child(self.format, self.data, _WHOLE)
@@ -152,7 +146,30 @@ def _open_onnx(path: Path, data: bytes) -> ModelFile:
     shapes = {
         one.name: tuple(int(dim.dim_value) or -1 for dim in one.type.tensor_type.shape.dim) for one in model.graph.input
     }
-    return _open(path, data, "onnx", precision, notes=tuple(notes), shapes=shapes)
+    opened = partial(_open, path, format_="onnx", precision=precision)
+    try:
+        return opened(data, notes=tuple(notes), shapes=shapes)
+    except ConfigError:
+        first = next(iter(shapes), "")
+        if len(shapes) != 1 or shapes[first][:1] != (-1,) or -1 in shapes[first][1:]:
+            raise
+        # A batch of one would run: this axis is the rows, of which a model may need more than one.
+        notes.append(f"input {first} takes rows in its first axis, since the file does not run with one of them")
+        whole = {first: (1, *shapes[first])}
+        return opened(_with_batch(data, first, shapes[first]), notes=tuple(notes), shapes=whole)
+
+
+def _with_batch(data: bytes, name: str, shape: Sequence[int]) -> bytes:
+    """Put a first axis of 1 before an input, of whose sizes at most one is open (-1)."""
+    model = from_proto(onnx.load_model_from_string(data))
+    place, source = next((k, one) for k, one in enumerate(model.graph.inputs) if one.name == name)
+    sizes = [1, *(size if size > 0 else f"{name}_rows" for size in shape)]
+    window = ir.Value(name=name, type=source.type, shape=ir.Shape(sizes))
+    edge = Edge(model.graph, "alone", next(iter(model.graph), None))
+    flow = edge.node("Reshape", window, edge.constant(shape, np.int64))
+    source.replace_all_uses_with(flow, replace_graph_outputs=True)
+    model.graph.inputs[place] = window
+    return to_proto(model).SerializeToString()
 
 
 def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:

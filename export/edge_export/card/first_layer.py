@@ -1,6 +1,6 @@
 """First layer of an ONNX graph that sums over an input: evidence of which axis holds the columns, and how many.
 
-1. What moves axes is followed: Transpose, Squeeze, Unsqueeze. What computes number by number, with constants, is passed.
+1. What moves axes is followed: Transpose, Squeeze, Unsqueeze. What computes number by number is passed.
 2. A product sums over its last axis, a convolution over its second, a recurrent layer over its last.
 3. Anything else, or an axis that the graph put in, is no evidence.
 """
@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 _PASSED = frozenset({
-    "Identity", "Cast", "Dropout", "Add", "Sub", "Mul", "Div", "BatchNormalization", "Clip", "Abs", "Log", "Sqrt", "Pow",
+    "Identity", "Cast", "Dropout", "Add", "Sub", "Mul", "Div", "BatchNormalization", "Clip", "Abs", "Log", "Sqrt",
 })  # fmt: skip
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 

@@ -5,8 +5,8 @@
 2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
 3. Sizes of published front ends: 49 x 10, 64 x 96, 5 x 128, 80 x hundreds; 96 numbers a row of an embedding.
 4. As many bands as a log-mel has, where the input has four axes, 40 bands or a name that says it.
-5. Frames beside a state: sound where the file takes a rate, too, or is Silero by its names and sizes; how many samples a
-   call takes is asked, unless the file says it.
+5. Frames beside a state: sound where the file takes a rate, too, or is Silero by its names and sizes; how many
+   samples a call takes is asked, unless the file says it.
 6. Long rows of one number, or an input with a name of sound: sound, at the rate that makes whole seconds of them.
 7. Trees and the like, or names of features in the file: a row of features.
 8. Anything else: a sensor's channels. Where the first layer sums over an axis, that one holds them; sizes that nothing
@@ -403,7 +403,7 @@ def _sensor(main: Tensor) -> Front:
     fill = 'rate_hz, samples a second; channels = ["x (g)", ...], or with low and high where pack gets no recording'
     if row == (-1,) or len(main.shape) < 2:
         return Front(signal={"rate_hz": 0, "channels": 1}, why="nothing: the file leaves the sizes open",
-                     fill=f"{fill}; rows and layout at the input; batch = -1 there if it has none", port={})  # fmt: skip
+                     fill=f"{fill}; rows, layout and, if there is none, batch = -1 at the input", port={})  # fmt: skip
     if len(row) < 2:
         numbers = row[0] if row and row[0] > 0 else 1
         single = numbers <= _MOST_CHANNELS

@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from edge_export.onnx_graph.model import Array, graphs_in
+from edge_export.onnx_graph.model import Array, from_proto, graphs_in
 from edge_export.package.child import in_child
+from edge_export.quantize.checks import fault_of
 from edge_runtime import engines
 from edge_runtime.engines.base import Engine, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
@@ -82,6 +83,8 @@ def open_source(path: Path) -> Source:
     except Exception as error:  # protobuf's own types, and those of a damaged flatbuffer
         raise ConfigError(f"{path}: not a whole {kind[1:]} file: {one_line(error)}") from error
     _refuse_integers(graph, path)
+    if fault := fault_of(from_proto(graph).graph):
+        raise ConfigError(f"{path}: {fault}; train it again")
     format_: Format = "onnx" if kind == ".onnx" else "tflite"
     loaded = load(format_, model)
     try:

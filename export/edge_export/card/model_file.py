@@ -15,11 +15,11 @@ import onnx_ir as ir
 from edge_export.card.kinds import Format, kind_of
 from edge_export.card.zip_map import without_zip_map
 from edge_export.onnx_graph.edge import Edge
-from edge_export.onnx_graph.model import from_proto, to_proto
+from edge_export.onnx_graph.model import from_proto, graphs_in, read_model, to_proto
 from edge_export.package.child import in_child
 from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
-from edge_runtime.errors import ConfigError, EngineError, one_line
+from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.manifest.stages import State
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
@@ -208,13 +208,9 @@ def onnx_precision(data: bytes, path: Path) -> Precision:
     Raises:
         ConfigError: it is no ONNX model.
     """
-    try:
-        model = onnx.load_model_from_string(data)
-    except Exception as error:  # the parser raises types of its own library
-        raise ConfigError(f"{path}: not a usable ONNX model: {one_line(error)}") from error
-    from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - needs onnx_ir
-    from edge_export.onnx_graph.model import graphs_in  # noqa: PLC0415
+    from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - slow to import
 
+    model = read_model(data, str(path))
     graphs = list(graphs_in(model.graph))
     if any(node.op_type in QUANTISED for graph in graphs for node in graph.node):
         return "int8"

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from edge_export.card.spec import Card, Layout, check_numbers, layout_of
 from edge_export.onnx_graph.edge import Edge, read_through
-from edge_export.onnx_graph.model import free_name, from_proto, name_of, sizes_of, to_proto
+from edge_export.onnx_graph.model import free_name, from_proto, name_of, read_model, sizes_of, to_proto
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
 from edge_export.quantize.checks import fault_of
@@ -56,10 +56,10 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
         ConfigError: it is no ONNX model, has several inputs or outputs, keeps state, holds NaN, or does not fit the
             card; names the tensor.
     """
+    model = read_model(data, file)
     try:
-        model = onnx.load_model_from_string(data)
         onnx.checker.check_model(model)
-    except Exception as error:  # the parser and the checker raise types of their own libraries
+    except Exception as error:  # of the checker's own library
         raise ConfigError(f"{file}: not a usable ONNX model: {one_line(error)}") from error
     try:
         fitted = from_proto(without_traces(normalise(model)))

@@ -7,6 +7,7 @@ Nodes and values know each other there (`Value.producer`, `Value.uses`), so that
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,6 +24,13 @@ Array = npt.NDArray[Any]
 
 STANDARD = ""
 """Domain of ONNX's own operators; onnx-ir reads its other name, ``ai.onnx``, as this one."""
+
+
+MOST_BYTES = 2**31
+"""Of a file: protobuf reads no larger message."""
+
+MOST_NODES = 100_000
+"""Twenty times the largest network that a board was seen to run."""
 
 
 class UnsuitableModelError(ConfigError, ir.passes.PreconditionError):
@@ -111,9 +119,29 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from graphs_in(inner)
 
 
+def read_model(data: bytes, file: str) -> onnx.ModelProto:
+    """Parse an ONNX file.
+
+    Raises:
+        ConfigError: it is none, or more than this package works on.
+    """
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{file}: has {len(data):,} bytes; an ONNX file holds {MOST_BYTES:,} at most")
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:  # the parser raises types of its own library
+        raise ConfigError(f"{file}: not a usable ONNX model: {one_line(error)}") from error
+    nodes = sum(len(graph.node) for graph in graphs_in(model.graph))
+    if nodes > MOST_NODES:
+        raise ConfigError(f"{file}: has {nodes:,} nodes; at most {MOST_NODES:,} are worked on")
+    return model
+
+
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     """Fill a tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    if math.prod(sparse.dims) > MOST_BYTES:
+        raise InvalidModelError(f"a sparse constant of the sizes {list(sparse.dims)} is larger than a file may be")
     made = np.zeros(tuple(sparse.dims), values.dtype)
     places = np.ravel_multi_index(tuple(indices.T), made.shape) if indices.ndim == 2 else indices
     made.reshape(-1)[places] = values

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from edge_export.onnx_graph.model import Array, from_proto, graphs_in
+from edge_export.onnx_graph.model import Array, from_proto, graphs_in, read_model
 from edge_export.package.child import in_child
 from edge_export.quantize.checks import fault_of
 from edge_runtime import engines
@@ -69,7 +69,8 @@ def open_source(path: Path) -> Source:
         )
     try:
         if kind == ".onnx":
-            graph = onnx.load(str(path))
+            read_model(path.read_bytes(), str(path))
+            graph = onnx.load(str(path))  # with the data that lies beside it
             model = graph.SerializeToString()
         else:
             from edge_export.tflite.read import read_tflite  # noqa: PLC0415 - needs LiteRT's schema
@@ -83,10 +84,17 @@ def open_source(path: Path) -> Source:
     except Exception as error:  # protobuf's own types, and those of a damaged flatbuffer
         raise ConfigError(f"{path}: not a whole {kind[1:]} file: {one_line(error)}") from error
     _refuse_integers(graph, path)
-    if fault := fault_of(from_proto(graph).graph):
+    try:
+        fault = fault_of(from_proto(graph).graph)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if fault:
         raise ConfigError(f"{path}: {fault}; train it again")
     format_: Format = "onnx" if kind == ".onnx" else "tflite"
-    loaded = load(format_, model)
+    try:
+        loaded = load(format_, model)
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
     try:
         return Source(
             name=path.stem, format=format_, model=model, inputs=loaded.inputs, outputs=loaded.outputs, graph=graph

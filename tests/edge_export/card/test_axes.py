@@ -37,16 +37,22 @@ def made(sizes: Sizes, *nodes: onnx.NodeProto, outputs: int = 1, more: Sequence[
     """Return a model from x to y; names of its constants say what they are."""
     random = np.random.default_rng(0)
     floats = {
-        "kernel": random.normal(size=(3, 1, 3, 3)), "kernel1": random.normal(size=(3, 1, 5)),
-        "w": random.normal(size=(1, 4 * H, F)), "r": random.normal(size=(1, 4 * H, H)), "dense": random.normal(size=(F, 3)),
-    }  # fmt: skip
+        "kernel": random.normal(size=(3, 1, 3, 3)),
+        "kernel1": random.normal(size=(3, 1, 5)),
+        "w": random.normal(size=(1, 4 * H, F)),
+        "r": random.normal(size=(1, 4 * H, H)),
+        "dense": random.normal(size=(F, 3)),
+    }
     whole = {"a0": [0], "a1": [1], "a01": [0, 1], "a02": [0, 2], "a12": [1, 2], "last": [-1]}
     constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in floats.items()]
     constants += [numpy_helper.from_array(np.array(axes, np.int64), name) for name, axes in whole.items()]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes), *more],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [f"y{k}" for k in range(outputs)])], constants,
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes), *more],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [f"y{k}" for k in range(outputs)])],
+        constants,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -57,9 +63,11 @@ def node(kind: str, inputs: str, output: str, **attributes: Any) -> onnx.NodePro
 def image(*before: onnx.NodeProto, end: str = "m") -> list[onnx.NodeProto]:
     """Convolve over two axes of "u" (N, 1, a, b), which is not the same when the axes are swapped or joined."""
     return [
-        *before, node("Conv", "u kernel", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Relu", "c", "k"),
+        *before,
+        node("Conv", "u kernel", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Relu", "c", "k"),
         node("ReduceMean", "k", end, axes=[2, 3], keepdims=0),
-    ]  # fmt: skip
+    ]
 
 
 def lstm(*before: onnx.NodeProto, of: str = "x") -> list[onnx.NodeProto]:
@@ -87,11 +95,19 @@ CASES = {
     ),
     "[T, F] to [T, 3]": Case(
         made(["T", "F"], node("MatMul", "x dense", "d"), node("CumSum", "d zero", "y"), outputs=2),
-        f"{ROWS} }}]\noutputs = [{{ rows = 10", lambda w: w,
+        f"{ROWS} }}]\noutputs = [{{ rows = 10",
+        lambda w: w,
     ),
     "[T, 4], which needs three rows": Case(
-        made(["t", F], UP, node("Conv", "u kernel", "c", kernel_shape=[3, 3]), node("ReduceMax", "c", "m", axes=[2, 3], keepdims=0),
-             SQUEEZED), ROWS, lambda w: w,
+        made(
+            ["t", F],
+            UP,
+            node("Conv", "u kernel", "c", kernel_shape=[3, 3]),
+            node("ReduceMax", "c", "m", axes=[2, 3], keepdims=0),
+            SQUEEZED,
+        ),
+        ROWS,
+        lambda w: w,
     ),
     "[N, T, F]": Case(
         made(["n", "t", "f"], *image(node("Unsqueeze", "x a1", "u"), end="y"), outputs=2), ROWS, lambda w: w[None]
@@ -100,32 +116,54 @@ CASES = {
         made(["n", "f", "t"], *image(node("Unsqueeze", "x a1", "u"), end="y"), outputs=2), FLIPPED, lambda w: w.T[None]
     ),
     "[1, 1, F, T]": Case(
-        made([1, 1, "f", "t"], *image(node("Identity", "x", "u"), end="y"), outputs=2), FLIPPED, lambda w: w.T[None, None]
+        made([1, 1, "f", "t"], *image(node("Identity", "x", "u"), end="y"), outputs=2),
+        FLIPPED,
+        lambda w: w.T[None, None],
     ),
     "[1, T, F, 1]": Case(
-        made([1, "t", "f", 1], *image(node("Transpose", "x", "u", perm=[0, 3, 1, 2]), end="y"), outputs=2), ROWS,
+        made([1, "t", "f", 1], *image(node("Transpose", "x", "u", perm=[0, 3, 1, 2]), end="y"), outputs=2),
+        ROWS,
         lambda w: w[None, :, :, None],
     ),
     "[T, B, F] of an LSTM": Case(made(["t", "b", F], *lstm(), outputs=2), ROWS, lambda w: w[:, None]),
-    "[T, B, F], the order of axes not said": Case(made(["t", "b", F], *lstm(), outputs=2), "rows = 10", lambda w: w[:, None]),
+    "[T, B, F], the order of axes not said": Case(
+        made(["t", "b", F], *lstm(), outputs=2), "rows = 10", lambda w: w[:, None]
+    ),
     "[10, 1, 4] of an LSTM": Case(made([T, 1, F], *lstm(), outputs=2), ROWS, lambda w: w[:, None]),
     "[B, T, F] of an LSTM": Case(
-        made(["b", "t", F], *lstm(node("Transpose", "x", "s", perm=[1, 0, 2]), of="s"), outputs=2), ROWS, lambda w: w[None]
+        made(["b", "t", F], *lstm(node("Transpose", "x", "s", perm=[1, 0, 2]), of="s"), outputs=2),
+        ROWS,
+        lambda w: w[None],
     ),
     "[8, 10, 4]": Case(
-        made([8, T, F], *image(node("Unsqueeze", "x a1", "u"), end="y"), outputs=2), ROWS,
+        made([8, T, F], *image(node("Unsqueeze", "x a1", "u"), end="y"), outputs=2),
+        ROWS,
         lambda w: np.concatenate([w[None], np.zeros((7, T, F), np.float32)]),
     ),
     "[T], mono": Case(
-        made(["t"], node("Unsqueeze", "x a01", "u"), node("Conv", "u kernel1", "c"), node("ReduceMax", "c", "m", axes=[2], keepdims=0),
-             SQUEEZED), "rows = 64", lambda w: w[:, 0], channels=1,
+        made(
+            ["t"],
+            node("Unsqueeze", "x a01", "u"),
+            node("Conv", "u kernel1", "c"),
+            node("ReduceMax", "c", "m", axes=[2], keepdims=0),
+            SQUEEZED,
+        ),
+        "rows = 64",
+        lambda w: w[:, 0],
+        channels=1,
     ),
     "[N, T, F] beside a vector without a batch": Case(
-        made(["n", "t", "f"], node("Mul", "x gain", "g"), *image(node("Unsqueeze", "g a1", "u"), end="y"), outputs=2,
-             more=[helper.make_tensor_value_info("gain", TensorProto.FLOAT, [F])]),
-        f'name = "x", {ROWS} }}, {{ name = "gain", value = [0.5, 1, 2, 4]', lambda w: w[None],
+        made(
+            ["n", "t", "f"],
+            node("Mul", "x gain", "g"),
+            *image(node("Unsqueeze", "g a1", "u"), end="y"),
+            outputs=2,
+            more=[helper.make_tensor_value_info("gain", TensorProto.FLOAT, [F])],
+        ),
+        f'name = "x", {ROWS} }}, {{ name = "gain", value = [0.5, 1, 2, 4]',
+        lambda w: w[None],
     ),
-}  # fmt: skip
+}
 
 
 def pack(folder: Path, model: onnx.ModelProto, inputs: str, channels: int = F, *more: str) -> int:
@@ -164,7 +202,7 @@ def test_a_packed_model_answers_as_onnxruntime_does_when_it_is_fed_by_hand(
         (made(["t", 3, F], *lstm(), outputs=2), "rows = 3", "write batch = -1 at the input"),
         (CASES["[T, B, F] of an LSTM"].model, "rows = 1", "write batch = -1 at the input"),
     ],
-)  # fmt: skip
+)
 def test_axes_that_nothing_tells_are_asked_for_by_the_line_to_write(
     model: onnx.ModelProto, inputs: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

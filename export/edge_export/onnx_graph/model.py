@@ -29,6 +29,9 @@ STANDARD = ""
 MOST_BYTES = 2**31
 """Of a file: protobuf reads no larger message."""
 
+_WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_FOLLOWED = 1 << 16
+
 MOST_NODES = 100_000
 """Twenty times the largest network that a board was seen to run."""
 
@@ -241,9 +244,23 @@ def shapes_of(model: ir.Model) -> dict[str, list[int | None]]:
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """Note the shapes that can be known; the model as it is where its own contradict each other."""
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=not _grows(model.graph))
     except Exception:  # noqa: BLE001 - of C++; who needs the shapes infers them strictly, and says what is wrong
         return model
+
+
+def _grows(graph: onnx.GraphProto) -> bool:
+    """Say whether following whole numbers through a graph would make more than `_FOLLOWED`: Concat can double them."""
+    counts = {
+        one.name: math.prod(one.dims) for one in graph.initializer if one.data_type in _WHOLE and len(one.dims) < 2
+    }
+    for node in graph.node:
+        read = [counts.get(name, 1) for name in node.input]
+        made = sum(read) if node.op_type == "Concat" else max(read, default=1)
+        if made > _FOLLOWED:
+            return True
+        counts.update(dict.fromkeys(node.output, made))
+    return False
 
 
 def forget_shapes(graph: ir.Graph) -> None:

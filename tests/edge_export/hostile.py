@@ -67,14 +67,14 @@ def bombs() -> dict[str, onnx.ModelProto]:
         return summed([helper.make_node(kind, inputs, ["large"])], "large", more)
 
     doubled = [helper.make_node("Concat", [f"a{k}"] * 2, [f"a{k + 1}"], axis=0) for k in range(34)]
-    ends = {"start": np.float32(0), "limit": np.float32(4e9), "delta": np.float32(1)}
-    whole = np.float32([1, 1, 30_000, 30_000])
+    ends = {"start": np.array(0, np.float32), "limit": np.array(4e9, np.float32), "delta": np.array(1, np.float32)}
+    whole = np.array([1, 1, 30_000, 30_000], np.float32)
     made = {
         "Expand": of("Expand", ["one", "sizes"], {"one": one[:1, :1], "sizes": sizes}),
         "int64 overflow": of("Expand", ["one", "sizes"], {"one": one[:1, :1], "sizes": np.array([2**40, 2**40])}),
         "ConstantOfShape": of("ConstantOfShape", ["sizes"], {"sizes": sizes}),
         "Tile": of("Tile", ["one", "sizes"], {"one": one, "sizes": sizes}),
-        "Range": of("Range", list(ends), {name: np.array(end) for name, end in ends.items()}),
+        "Range": of("Range", list(ends), dict(ends)),
         "Pad": of("Pad", ["one", "pads"], {"one": one, "pads": np.array([0, 0, *LARGE])}),
         "Resize": of("Resize", ["one", "", "scales"], {"one": one[None, None], "scales": whole}),
         "Concat doubled": summed(doubled, "a34", {"a0": np.array([1], np.int64)}),

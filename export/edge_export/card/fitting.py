@@ -238,18 +238,17 @@ class _Fitting:
     def _trial(self, name: str, states: Sequence[State], array: Array) -> Sequence[Array]:
         """Run the file on a tensor; constants as the card has them, states at their start, zeros elsewhere."""
         constants = {port.name: port.value for port in self._card.inputs if port.value is not None}
-        first = {state.input: state for state in states}
-        feed = []
-        for spec in self._file.engine.inputs:
-            if spec.name == name:
-                feed.append(np.rint(array + 1).astype(spec.dtype) if spec.dtype.kind in "iu" else array)
-            elif (state := first.get(spec.name)) is not None:
-                at, each = state.batch, list(state.shape)
-                sizes = [*each[:at], len(array), *each[at:]] if at >= 0 else each
-                feed.append(np.full(sizes, state.initial, spec.dtype))
-            else:
-                feed.append(np.full([max(1, size) for size in spec.shape], constants.get(spec.name, 0), spec.dtype))
-        return self._file.engine.run(*feed)
+        feed = {
+            spec.name: np.full([max(1, size) for size in spec.shape], constants.get(spec.name, 0), spec.dtype)
+            for spec in self._file.engine.inputs
+        }
+        for state in states:
+            at, each = state.batch, list(state.shape)
+            sizes = [*each[:at], len(array), *each[at:]] if at >= 0 else each
+            feed[state.input] = np.full(sizes, state.initial, feed[state.input].dtype)
+        whole = feed[name].dtype.kind in "iu"
+        feed[name] = np.rint(array + 1).astype(feed[name].dtype) if whole else array
+        return self._file.engine.run(*feed.values())
 
     def _port(self, port: CardPort, states: Sequence[State]) -> Port:
         name = port.name

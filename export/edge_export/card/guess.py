@@ -410,19 +410,22 @@ def _sensor(main: Tensor) -> Front:
         why = "one sample of each channel" if single else "samples of one channel"
         return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
                      port={"rows": 1 if single else numbers})  # fmt: skip
-    told = main.first is not None and len(main.shape) == len(row) + 1
-    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
-    first_axis = runs_on or (
-        row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
-    )
-    if main.first is not None and told and main.first.axis > 0:
-        first_axis = main.first.axis == 1 and len(row) == 2
+    first_axis, port_why = _channels_first(main)
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}
     port: dict[str, Any] = {**({"rows": samples} if samples > 0 else {}), **order}
     return Front(
         signal={"rate_hz": 0, "channels": max(1, channels)}, fill=fill, port=port,
         why=f"windows of {samples if samples > 0 else 'any number of'} samples of {max(1, channels)} channels",
-        port_why=f"the first layer, {main.first.operator}, sums over the channels" if main.first is not None and told
-        else "the order of the axes; the file cannot say it",
+        port_why=port_why,
     )  # fmt: skip
+
+
+def _channels_first(main: Tensor) -> tuple[bool, str]:
+    """Return whether the channels come before the samples, and why."""
+    row, first = main.row, main.first
+    if first is not None and first.axis > 0 and len(main.shape) == len(row) + 1:
+        return first.axis == 1 and len(row) == 2, f"the first layer, {first.operator}, sums over the channels"
+    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
+    few = 0 < row[0] <= _MOST_CHANNELS < row[-1] and len(row) == 2
+    return runs_on or few, "the order of the axes; the file cannot say it"

@@ -169,7 +169,7 @@ def _with_batch(data: bytes, name: str, shape: Sequence[int]) -> bytes:
     flow = edge.node("Reshape", window, edge.constant(shape, np.int64))
     source.replace_all_uses_with(flow, replace_graph_outputs=True)
     model.graph.inputs[place] = window
-    return to_proto(model).SerializeToString()
+    return bytes(to_proto(model).SerializeToString())
 
 
 def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:

@@ -129,13 +129,12 @@ def compare(question: Question, model: bytes, rows: Array, answers: Sequence[Arr
 
 def _allowed(question: Question, ways: Sequence[_Way], same: Sequence[_Way]) -> _Way:
     """Return the way that agrees and may be meant (rules 3 and 4)."""
-    left = [way for way in same if question.layout in ("", way.layout)]
-    others = [way for way in ways if way not in same and question.layout in ("", way.layout)]
-    if not question.batch:
-        if any(way.apart for way in others):
-            left = [way for way in left if way.apart]
-        if any(way.apart and way.shape[0] > 1 for way in others):
-            left = [way for way in left if way.stacks is not False]
+    meant = [way for way in ways if question.layout in ("", way.layout)]
+    left, others = [way for way in meant if way in same], [way for way in meant if way not in same and way.apart]
+    if others and not question.batch:
+        left = [way for way in left if way.apart]
+    if not question.batch and any(way.shape[0] > 1 for way in others):
+        left = [way for way in left if way.stacks is not False]
     if left:
         return left[0]
     listed = " or ".join(dict.fromkeys(_written(way.shape) for way in (*same[:1], *others[:2])))
@@ -172,12 +171,17 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
         ordered = rows if layout == "samples-first" else rows.transpose(0, 2, 1)
         for shape, apart in _ways(dims, job["frame"], *ordered.shape[1:]):
             tensors = [_repeated(one.reshape(shape), copies) for one in ordered]
-            try:
-                made = [[_taken(one, copies) for one in call(tensor)] for tensor in tensors]
-            except Exception:  # noqa: BLE001, S112 - of any library: the file refuses this way (rule 2)
-                continue
-            ways.append((layout, shape, apart, _worst(made, expected), _stacks(call, tensors, made, sizes)))
+            if (made := _made(call, tensors, copies)) is not None:
+                ways.append((layout, shape, apart, _worst(made, expected), _stacks(call, tensors, made, sizes)))
     return {"ways": ways}
+
+
+def _made(call: Any, tensors: Sequence[Array], copies: int) -> list[list[Array]] | None:
+    """Return the file's answers, None where it refuses the tensors (rule 2)."""
+    try:
+        return [[_taken(one, copies) for one in call(tensor)] for tensor in tensors]
+    except Exception:  # noqa: BLE001 - of any library
+        return None
 
 
 def _ways(sizes: Sequence[int], frame: Sequence[int], one: int, other: int) -> Iterator[tuple[list[int], bool]]:
@@ -252,19 +256,21 @@ def _onnx(model: bytes, job: Mapping[str, Any]) -> tuple[list[int], Any]:
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = {"float": "float32", "double": "float64"}
-    types = {one.name: one.type[7:-1] for one in session.get_inputs()}
-    dims = {one.name: [n if isinstance(n, int) else -1 for n in one.shape] for one in session.get_inputs()}
+    types = {one.name: names.get(one.type[7:-1], one.type[7:-1]) for one in session.get_inputs()}
+    dims = {one.name: _sizes(one.shape) for one in session.get_inputs()}
     source = job["input"] or next(iter(dims))
-    types = {name: names.get(kind, kind) for name, kind in types.items()}
-    given = [(name, value) for name, value in job["others"].items() if name in dims]
-    others = {name: np.full([max(1, n) for n in dims[name]], value, types[name]) for name, value in given}
+    given = job["others"].items()
+    others = {name: np.full(np.maximum(dims[name], 1), value, types[name]) for name, value in given if name in dims}
     wanted = [name or session.get_outputs()[0].name for name in job["outputs"]]
 
     def call(x: Array) -> list[Array]:
-        feed = {**others, source: _cast(x, types[source])}
-        return _finished(session.run(wanted, feed), job)
+        return _finished(session.run(wanted, {**others, source: _cast(x, types[source])}), job)
 
     return dims[source], call
+
+
+def _sizes(shape: Sequence[Any]) -> list[int]:
+    return [size if isinstance(size, int) else -1 for size in shape]
 
 
 def _tflite(model: bytes, job: Mapping[str, Any]) -> tuple[list[int], Any]:
@@ -285,13 +291,15 @@ def _tflite(model: bytes, job: Mapping[str, Any]) -> tuple[list[int], Any]:
             other = inputs[name]
             interpreter.set_tensor(other["index"], np.broadcast_to(value, other["shape"]).astype(other["dtype"]))
         interpreter.invoke()
-        outputs = {one["name"]: one for one in interpreter.get_output_details()}
-        found = [outputs[name] if name else next(iter(outputs.values())) for name in job["outputs"]]
-        arrays = []
-        for one in found:
-            array, (scale, zero) = interpreter.get_tensor(one["index"]).astype(np.float32), one["quantization"]
-            arrays.append((array - zero) * scale if scale else array)
-        return _finished(arrays, job)
+        return _finished(_answers(interpreter, job["outputs"]), job)
 
-    signature = source.get("shape_signature", source["shape"])
-    return [int(n) for n in signature], call
+    return [int(size) for size in source.get("shape_signature", source["shape"])], call
+
+
+def _answers(interpreter: Any, names: Sequence[str]) -> list[Array]:
+    outputs = {one["name"]: one for one in interpreter.get_output_details()}
+    arrays = []
+    for one in (outputs[name] if name else next(iter(outputs.values())) for name in names):
+        array, (scale, zero) = interpreter.get_tensor(one["index"]).astype(np.float32), one["quantization"]
+        arrays.append((array - zero) * scale if scale else array)
+    return arrays

@@ -104,9 +104,7 @@ def fold_node(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any)
         these types.
     """
     names = [name for name in node.input if name]
-    if not _foldable(node) or not all(name in constants for name in names):
-        return None
-    if not 0 <= _size_of_result(node, {name: constants[name] for name in names}, opsets) <= _LARGEST:
+    if not _foldable(node, constants, opsets):
         return None
     alone = helper.make_graph(
         [node],
@@ -139,33 +137,36 @@ def _size_of_result(node: onnx.NodeProto, constants: Mapping[str, Array], opsets
     """
     if node.op_type == "Range":  # with an axis of 1 the evaluator takes what inference refuses
         start, limit, delta = (float(constants[name].ravel()[0]) for name in node.input)
-        return math.ceil(max(0.0, (limit - start) / delta)) if delta and math.isfinite(limit - start) else -1
+        rows = (limit - start) / delta if delta else math.inf
+        return math.ceil(max(0.0, rows)) if math.isfinite(rows) else -1
     known = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
              for name, array in constants.items()]  # fmt: skip
     small = [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= _SIZES]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "size", known, outputs, small)
-    found = 0
     try:
         made = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=list(opsets)))
     except Exception:  # noqa: BLE001 - of C++: nothing is known of this node
         return -1
-    for info in made.graph.output:
-        kind = info.type.tensor_type
-        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
-        if kind.HasField("shape") and None not in sizes:
-            found += math.prod(size or 0 for size in sizes)
-        elif node.op_type in _GROWING:
-            return -1
-        else:
-            found += sum(array.size * max(1, array.ndim) for array in constants.values())
-    return found
+    found = [_numbers(info.type.tensor_type) for info in made.graph.output]
+    if None in found and node.op_type in _GROWING:
+        return -1
+    given = sum(array.size * max(1, array.ndim) for array in constants.values())
+    return sum(given if count is None else count for count in found)
 
 
-def _foldable(node: onnx.NodeProto) -> bool:
+def _numbers(kind: onnx.TypeProto.Tensor) -> int | None:
+    """Return how many numbers a tensor holds, None where a size is open."""
+    known = kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim)
+    return math.prod(dim.dim_value for dim in kind.shape.dim) if known else None
+
+
+def _foldable(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any) -> bool:
     draws = node.op_type.startswith(_RANDOM) or (node.op_type == "Dropout" and len(node.input) > 2)
     known = node.domain in {STANDARD, "ai.onnx"} and node.op_type not in _UNFOLDED
-    return known and not draws and not has_subgraph(node)
+    if not known or draws or has_subgraph(node) or not all(name in constants for name in node.input if name):
+        return False
+    return 0 <= _size_of_result(node, {name: constants[name] for name in node.input if name}, opsets) <= _LARGEST
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -113,11 +114,7 @@ def pack_any(
         kept = {stage.name for stage in card.models if stage.inside == "kept"}
         files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
-        for name, first in files[0].items():
-            for own in files[1:]:
-                for input_, shape in first.alone.items():
-                    if input_ in own[name].inputs:
-                        own[name].give_batch(input_, shape)
+        _give_batches(files)
         task = answer.complete(card, fitted)
         targets.require_open(task.output, data.measured)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
@@ -176,6 +173,13 @@ def pack_any(
         answered=trial.answered,
         state_bytes=state_bytes,
     )
+
+
+def _give_batches(files: Sequence[Mapping[str, ModelFile]]) -> None:
+    """Give the other files' inputs the batch that the first one's were given."""
+    for own, (name, first) in itertools.product(files[1:], files[0].items()):
+        for input_ in first.alone.keys() & own[name].inputs.keys() - own[name].alone.keys():
+            own[name].give_batch(input_, first.alone[input_])
 
 
 def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:

@@ -78,13 +78,12 @@ def _fitting(port: CardPort, rows: int, width: int, shape: Sequence[int]) -> lis
     if port.layout != "auto":
         orders = {name: orders[name] for name in orders if (name == "NCW") == (port.layout == "channels-first")}
     found: dict[tuple[tuple[int, ...], Layout | None], Arrangement] = {}
-    for batch in (True, False) if port.batch is None else (port.batch == 0,):
-        sizes = shape[1:] if batch else shape
-        for layout, wanted in orders.items():
-            for filled in _filled(sizes, wanted) if sizes else ():
-                whole = (max(1, shape[0]), *filled) if batch else filled
-                key = whole, None if 1 in wanted else layout
-                found.setdefault(key, Arrangement(layout, whole, batch))
+    batches = (True, False) if port.batch is None else (port.batch == 0,)
+    for batch, (layout, wanted) in itertools.product(batches, orders.items()):
+        sizes, front = (shape[1:], (max(1, shape[0]),)) if batch else (shape, ())
+        for filled in _filled(sizes, wanted) if sizes else ():
+            key = (*front, *filled), None if 1 in wanted else layout
+            found.setdefault(key, Arrangement(layout, key[0], batch))
     return list(found.values())
 
 
@@ -124,9 +123,8 @@ def _tried(found: Sequence[Arrangement], shape: Sequence[int], run: Run, *, stat
     if stated:
         return runs
     told = {one: _is_batch(one, shape, run) for one in runs}
-    if any(one.batch and batch for one, batch in told.items()):
-        return [one for one, batch in told.items() if one.batch and batch]
-    return [one for one, batch in told.items() if (not batch if not one.batch else batch is None)]
+    sure = [one for one in runs if one.batch and told[one]]
+    return sure or [one for one in runs if told[one] is None or (told[one] is False and not one.batch)]
 
 
 def _is_batch(one: Arrangement, shape: Sequence[int], run: Run) -> bool | None:

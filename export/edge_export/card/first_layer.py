@@ -35,19 +35,16 @@ class FirstLayer(NamedTuple):
 
 def first_layer(graph: onnx.GraphProto, name: str, rank: int) -> FirstLayer | None:
     """Return the first layer behind an input, None where nothing tells."""
-    constants = {one.name: one for one in graph.initializer}
-    for node in graph.node:
-        constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+    nodes = [(node.output[0], one.t) for node in graph.node for one in node.attribute if one.name == "value"]
+    constants = {**{one.name: one for one in graph.initializer}, **dict(nodes)}
     axes: dict[str, list[int]] = {name: list(range(rank))}
     for node in graph.node:
-        read = next((one for one in node.input if one in axes), None)
-        if read is None:
-            continue
-        if (summed := _summed(node, axes[read], constants)) is not None:  # rule 2
-            place, size = summed
-            return FirstLayer(place, size, node.op_type) if place >= 0 and size > 0 else None  # rule 3
-        if (moved := _moved(node, axes[read], constants)) is not None:  # rule 1
-            axes[node.output[0]] = moved
+        read = next((one for one in node.input if axes.get(one)), "")
+        if read:
+            place, size = _summed(node, axes[read], constants) or (-1, -1)  # rule 2
+            if size >= 0:
+                return FirstLayer(place, size, node.op_type) if place >= 0 and size else None  # rule 3
+            axes.update(dict.fromkeys(node.output[:1], _moved(node, axes[read], constants)))  # rule 1
     return None
 
 
@@ -68,20 +65,21 @@ def _summed(
     return None
 
 
-def _moved(node: onnx.NodeProto, axes: list[int], constants: Mapping[str, onnx.TensorProto]) -> list[int] | None:
-    """Return where the input's axes lie behind a node, -1 for one that it puts in."""
+def _moved(node: onnx.NodeProto, axes: list[int], constants: Mapping[str, onnx.TensorProto]) -> list[int]:
+    """Return where the input's axes lie behind a node, -1 for one that it puts in; nothing where that is not known."""
     known = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     if node.op_type == "Transpose":
         return [axes[k] for k in known.get("perm", range(len(axes))[::-1])]
-    if node.op_type in ("Squeeze", "Unsqueeze"):
-        given = constants.get(node.input[1]) if len(node.input) > 1 else None
-        places = list(known.get("axes", [])) or ([] if given is None else numpy_helper.to_array(given).ravel().tolist())
-        if not places:
-            return None
-        rank = len(axes) + (len(places) if node.op_type == "Unsqueeze" else 0)
-        at = {place % rank for place in places}
-        rest = iter(axes)
-        if node.op_type == "Unsqueeze":
-            return [-1 if k in at else next(rest) for k in range(rank)]
-        return [axis for k, axis in enumerate(axes) if k not in at]
-    return axes if node.op_type in _PASSED else None
+    if node.op_type not in ("Squeeze", "Unsqueeze"):
+        return axes if node.op_type in _PASSED else []
+    given = constants.get(node.input[1]) if len(node.input) > 1 else None
+    places = known.get("axes", []) if given is None else numpy_helper.to_array(given).ravel().tolist()
+    return _squeezed(axes, list(places), wider=node.op_type == "Unsqueeze") if len(places) else []
+
+
+def _squeezed(axes: list[int], places: list[int], *, wider: bool) -> list[int]:
+    rank = len(axes) + (len(places) if wider else 0)
+    at, rest = {place % rank for place in places}, iter(axes)
+    if wider:
+        return [-1 if k in at else next(rest) for k in range(rank)]
+    return [axis for k, axis in enumerate(axes) if k not in at]

@@ -250,16 +250,17 @@ class _Fitting:
         feed[name] = np.rint(array + 1).astype(feed[name].dtype) if whole else array
         return self._file.engine.run(*feed.values())
 
-    def _port(self, port: CardPort, states: Sequence[State]) -> Port:
-        name = port.name
-        if not name and len(self.inputs) == 1:
-            name = next(iter(self.inputs))  # may be empty, too
-        elif not name:
+    def _only_input(self) -> str:
+        if len(self.inputs) != 1:
             raise ConfigError(
                 f"{self._file.path}: which input takes the rows? it has {', '.join(self.inputs)}; write its name under "
                 "inputs, and name the others under states or with a value"
                 if self.inputs else f"{self._file.path}: no input is left for the rows; correct inputs and states"
             )  # fmt: skip
+        return next(iter(self.inputs))  # may be empty, too
+
+    def _port(self, port: CardPort, states: Sequence[State]) -> Port:
+        name = port.name or self._only_input()
         self._take(self.inputs, name, "input")
         track = port.of or self._default
         if track not in self._followed.shapes:
@@ -270,11 +271,11 @@ class _Fitting:
         width = math.prod(self._followed.shapes[track])
         where = f"{self._file.path}: input {name}"
         sizes = self._file.shape(name)
-        framed = self._frame is not None and track == WINDOW
-        if self._frame is not None and framed:
-            sizes = _of_picture(port, self._frame, width, sizes, where)
+        frame = self._frame if track == WINDOW else None
+        if frame is not None:
+            sizes = _of_picture(port, frame, width, sizes, where)
         rows = rows_in(port, width, sizes, where)
-        found = arrange(port, rows, width, sizes, where, None if framed else partial(self._trial, name, states))
+        found = arrange(port, rows, width, sizes, where, partial(self._trial, name, states) if frame is None else None)
         if not found.batch:
             self._file.give_batch(name, found.shape)
             self.notes.append(f"input {name} has no batch: it takes a window as {written(found.shape)}, alone")

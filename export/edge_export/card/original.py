@@ -130,13 +130,12 @@ def compare(question: Question, model: bytes, rows: Array, answers: Sequence[Arr
 def _allowed(question: Question, ways: Sequence[_Way], same: Sequence[_Way]) -> _Way:
     """Return the way that agrees and may be meant (rules 3 and 4)."""
     meant = [way for way in ways if question.layout in ("", way.layout)]
-    left, others = [way for way in meant if way in same], [way for way in meant if way not in same and way.apart]
-    if others and not question.batch:
-        left = [way for way in left if way.apart]
-    if not question.batch and any(way.shape[0] > 1 for way in others):
-        left = [way for way in left if way.stacks is not False]
-    if left:
-        return left[0]
+    others = [way for way in meant if way not in same and way.apart]
+    deep = any(way.shape[0] > 1 for way in others)
+    for way in meant:
+        may = (way.apart or not others) and (way.stacks is not False or not deep)
+        if way in same and (may or question.batch):
+            return way
     listed = " or ".join(dict.fromkeys(_written(way.shape) for way in (*same[:1], *others[:2])))
     raise ConfigError(
         f"{question.file}: takes a window as {listed}, with other answers; write layout, and batch = 0 or -1 (none), "

@@ -136,9 +136,7 @@ def _size_of_result(node: onnx.NodeProto, constants: Mapping[str, Array], opsets
         -1 where its result may be of any size.
     """
     if node.op_type == "Range":  # with an axis of 1 the evaluator takes what inference refuses
-        start, limit, delta = (float(constants[name].ravel()[0]) for name in node.input)
-        rows = (limit - start) / delta if delta else math.inf
-        return math.ceil(max(0.0, rows)) if math.isfinite(rows) else -1
+        return _size_of_range(*(float(constants[name].ravel()[0]) for name in node.input))
     known = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
              for name, array in constants.items()]  # fmt: skip
     small = [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= _SIZES]
@@ -153,6 +151,11 @@ def _size_of_result(node: onnx.NodeProto, constants: Mapping[str, Array], opsets
         return -1
     given = sum(array.size * max(1, array.ndim) for array in constants.values())
     return sum(given if count is None else count for count in found)
+
+
+def _size_of_range(start: float, limit: float, delta: float) -> int:
+    rows = (limit - start) / delta if delta else math.inf
+    return math.ceil(max(0.0, rows)) if math.isfinite(rows) else -1
 
 
 def _numbers(kind: onnx.TypeProto.Tensor) -> int | None:

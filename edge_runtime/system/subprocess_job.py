@@ -30,7 +30,7 @@ BASE_BYTES_PER_CPU: Final = 64 * 2**20
 """OpenBLAS has a buffer and a stack for each processor, whether numpy multiplies or not."""
 
 TIMES: Final = 32
-"""Rule 2 of `memory_for`: int8 weights become floats (4), are packed anew (8), and each input has its activations."""
+"""Rule 2 of `memory_for`: int8 weights become floats (4), are packed again (8), and each input has its activations."""
 
 LEAST_BYTES: Final = 384 * 2**20
 """Rule 3 of `memory_for` on the smallest boards, where less would refuse every model."""

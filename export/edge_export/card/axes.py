@@ -119,7 +119,7 @@ def _tried(found: Sequence[Arrangement], shape: Sequence[int], run: Run, *, stat
         return list(found)
     runs = [one for one in found if _answers(run, _noise(one.shape)) is not None]
     if not runs:
-        return [found[0]] if len(found) == 1 else []  # one refusal is told better by whoever runs the chain
+        return [found[0]] if len(found) == 1 else []  # one refusal is told better by the run of the chain
     if stated:
         return runs
     told = {one: _is_batch(one, shape, run) for one in runs}

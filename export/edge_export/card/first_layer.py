@@ -35,8 +35,7 @@ class FirstLayer(NamedTuple):
 
 def first_layer(graph: onnx.GraphProto, name: str, rank: int) -> FirstLayer | None:
     """Return the first layer behind an input, None where nothing tells."""
-    nodes = [(node.output[0], one.t) for node in graph.node for one in node.attribute if one.name == "value"]
-    constants = {**{one.name: one for one in graph.initializer}, **dict(nodes)}
+    constants = _constants(graph)
     axes: dict[str, list[int]] = {name: list(range(rank))}
     for node in graph.node:
         read = next((one for one in node.input if axes.get(one)), "")
@@ -46,6 +45,11 @@ def first_layer(graph: onnx.GraphProto, name: str, rank: int) -> FirstLayer | No
                 return FirstLayer(place, size, node.op_type) if place >= 0 and size else None  # rule 3
             axes.update(dict.fromkeys(node.output[:1], _moved(node, axes[read], constants)))  # rule 1
     return None
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    made = {node.output[0]: one.t for node in graph.node for one in node.attribute if one.name == "value"}
+    return {**{one.name: one for one in graph.initializer}, **made}
 
 
 def _summed(

@@ -34,7 +34,7 @@ Call = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is compared.
+    """Subject of a comparison.
 
     Attributes:
         file: for messages.

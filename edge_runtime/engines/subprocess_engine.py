@@ -20,6 +20,7 @@ import numpy as np
 from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
 from edge_runtime.engines.tensors import Inputs
 from edge_runtime.errors import EngineError
+from edge_runtime.system import subprocess_job
 from edge_runtime.system.subprocess_worker import Service, Worker, serve
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class WorkerEngine:
         provider_options: accelerators by name with their settings.
         deadline_s: how long a call may take.
         load_timeout_s: how long loading may take.
+        memory_bytes: memory that the process may write to (`subprocess_job.memory_for`); None is any.
 
     Raises:
         EngineError: no process can be started, or the engine refuses the model, or hangs or dies while it loads it.
@@ -53,6 +55,7 @@ class WorkerEngine:
         *,
         deadline_s: float,
         load_timeout_s: float,
+        memory_bytes: int | None = None,
     ) -> None:
         self._worker = Worker(f"from {__name__} import child; child")
         job = {
@@ -61,6 +64,7 @@ class WorkerEngine:
             "provider_options": dict(provider_options or {}),
             "deadline_s": deadline_s,
             "load_timeout_s": load_timeout_s,
+            "memory_bytes": memory_bytes,
         }
         head = json.dumps(job).encode()
         parts = [struct.pack("<I", len(head)), head, model]
@@ -139,6 +143,7 @@ def _load(body: bytes) -> Service:
 
     (size,) = struct.unpack_from("<I", body)
     job = json.loads(body[4 : 4 + size])
+    subprocess_job.limit_memory(job["memory_bytes"])
     signal.setitimer(signal.ITIMER_REAL, 2 * job["load_timeout_s"] + 1)
     engine = engines.load(job["engine"], body[4 + size :], EngineOptions(**job["options"]), job["provider_options"])
     signal.setitimer(signal.ITIMER_REAL, 0)

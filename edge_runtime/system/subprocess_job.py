@@ -163,16 +163,17 @@ def answer(work: Callable[[dict[str, Any], memoryview], dict[str, Any]]) -> NoRe
     os._exit(0)
 
 
-def limit_memory(memory_bytes: int) -> None:
-    """Bound the memory that this process may write to from now on."""
-    _lower("RLIMIT_DATA", memory_bytes)
-    _lower("RLIMIT_AS", memory_bytes + MEMORY_BYTES)  # libraries, and what allocators only reserve, count here alone
+def limit_memory(memory_bytes: int | None) -> None:
+    """Bound the memory that this process may write to from now on (None: any), and leave no core dump."""
+    _lower("RLIMIT_CORE", 0)
+    if memory_bytes is not None:
+        _lower("RLIMIT_DATA", memory_bytes)
+        # Libraries, and what allocators only reserve, count as address space alone.
+        _lower("RLIMIT_AS", memory_bytes + MEMORY_BYTES)
 
 
 def _limit(timeout_s: float, memory_bytes: int | None) -> None:
-    _lower("RLIMIT_CORE", 0)
-    if memory_bytes is not None:
-        limit_memory(memory_bytes)
+    limit_memory(memory_bytes)
     seconds = max(1, round(timeout_s)) + 1
     _lower("RLIMIT_CPU", seconds * (os.cpu_count() or 1))
     signal.alarm(seconds)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -12,23 +14,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_export.card import answer, steps, targets, task_files, trials
-from edge_export.card.any_spec import AnyCard
+from edge_export.card.any_spec import AnyCard, CardModel
 from edge_export.card.fitting import Fitted, fit
 from edge_export.card.model_file import ModelFile, open_file
+from edge_export.card.original import Question, compare
 from edge_export.card.packing import DIFFERENCE, model_card_head
+from edge_export.card.step import fed
 from edge_export.card.tensors import matched
 from edge_export.data.dataset import Float32
 from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
+from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.chain.engine import Loaded, follow
 from edge_runtime.chain.schedule import make
+from edge_runtime.chain.stages import EngineStage
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract
+from edge_runtime.manifest.stages import ModelStage, Output
 from edge_runtime.windowing.batch import with_context
 from edge_runtime.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
 
+_CALLS = 3
+"""Calls that the original file answers for the comparison."""
 _MADE = 2.5
 """Two files of one model may differ by this much more on steps that were made up: integers leave their range there."""
 _COARSEST = ("int8", "mixed", "fp16", "fp32")
@@ -105,6 +114,7 @@ def pack_any(
         kept = {stage.name for stage in card.models if stage.inside == "kept"}
         files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
+        _give_batches(files)
         task = answer.complete(card, fitted)
         targets.require_open(task.output, data.measured)
         contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
@@ -125,6 +135,7 @@ def pack_any(
             sources.append(_source(card, own, names, [source.name for source in sources]))
         trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
         sources = [trial.of(source) for source in sources]
+        told_first = _as_original(card, fitted, files[0], golden)
         output, told = trial.with_intervals(sources[0], data)
         references, heard = steps.sound_references(contract, data)
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
@@ -155,7 +166,7 @@ def pack_any(
     )
     return PackedAny(
         manifest=result,
-        notes=(*fitted.notes, *steps.resampled(contract, data), *heard, *told),
+        notes=(*fitted.notes, *steps.resampled(contract, data), *heard, *told, *told_first),
         unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
         compared=tuple(trial.compared),
         steps=len(golden),
@@ -164,10 +175,53 @@ def pack_any(
     )
 
 
+def _give_batches(files: Sequence[Mapping[str, ModelFile]]) -> None:
+    """Give the other files' inputs the batch that the first one's were given."""
+    for own, (name, first) in itertools.product(files[1:], files[0].items()):
+        for input_ in first.alone.keys() & own[name].inputs.keys() - own[name].alone.keys():
+            own[name].give_batch(input_, first.alone[input_])
+
+
 def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
     model = open_file(file, kept=kept)
     opened.callback(model.close)
     return model
+
+
+def _as_original(card: AnyCard, fitted: Fitted, files: Mapping[str, ModelFile], golden: Float32) -> list[str]:
+    """Compare each model stage with its file as it came; returns a line for each."""
+    lines = []
+    for stage, node, of in zip(fitted.stages, fitted.followed.nodes, card.stages, strict=True):
+        if not isinstance(stage, ModelStage) or not isinstance(of, CardModel):
+            continue
+        file, cut, port = files[stage.name], node.cuts[0], stage.inputs[0]
+        if len(stage.inputs) > 1:
+            lines.append(f"{file.path}: not compared with the original, since several of its inputs take rows")
+            continue
+        row = fitted.followed.shapes[cut.of]
+        windows = golden.transpose(0, 2, 1)[:_CALLS, : cut.rows]
+        if cut.of not in (WINDOW, STREAM) or windows.shape[1] < cut.rows:
+            windows = np.random.default_rng(5).uniform(-1, 1, (_CALLS, cut.rows, math.prod(row))).astype(np.float32)
+        bare = replace(
+            stage, outputs=tuple(Output(name=one.name, track=str(k)) for k, one in enumerate(stage.outputs)),
+            warmup_steps=0, when=None,
+        )  # fmt: skip
+        model = EngineStage(bare, file.engine, {}, 1, [(cut.rows, row)])
+        states = [np.full((len(windows), *spec.shape), spec.initial, spec.dtype) for spec in model.states]
+        made, _ = model.compute([windows.reshape(len(windows), 1, cut.rows, *row)], states)
+        written = fed(of)[0]
+        taken = {state.input for state in file.taken}
+        question = Question(
+            file=str(file.path), format=file.format, precision=file.precision, input=port.name,
+            layout="" if written.layout == "auto" else written.layout, batch=written.batch is not None,
+            frame=() if card.signal.frame is None else (card.signal.frame.height, card.signal.frame.width),
+            offset=port.offset, scale=port.scale, outputs=[one.name for one in stage.outputs],
+            others={one.name: one.value for one in stage.constants}
+            | {state.input: state.initial for state in stage.states if state.input not in taken},
+        )  # fmt: skip
+        answers = [rows.reshape(len(windows), -1) for rows in made]
+        lines.append(compare(question, file.path.read_bytes(), windows, answers))
+    return lines
 
 
 def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:

@@ -80,11 +80,13 @@ class CardPort:
         rows: left out where the file has a size for it.
         hop: rows from one call to the next; left out, `rows`.
         layout: order of the file's axes; ``auto`` where only one fits.
+        batch: which axis is the batch, the first (0) or none (-1); left out, a trial of the file tells.
         within: as in the manifest.
     """
 
     name: str = ""
     of: str = ""
+    batch: Literal[0, -1] | None = None
     value: float | tuple[float, ...] | None = None
     rows: int = 0
     hop: int = 0

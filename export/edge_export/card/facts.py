@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from edge_export.card.first_layer import FirstLayer, first_layer
 from edge_export.card.kinds import Format, kind_of
 from edge_export.card.short_forms import character_lines
 from edge_export.card.zip_map import without_zip_map
@@ -54,6 +55,7 @@ class Tensor:
         scale: of a quantised one, value = scale * (number - zero); 0 for none.
         zero: of that.
         end: of an output, what makes it: ``softmax``, ``sigmoid``, ``dense``, ``index`` or ``""`` for others.
+        first: of an input, the layer that sums over one of its axes; a size that the file leaves open is taken from it.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Tensor:
     scale: float = 0.0
     zero: int = 0
     end: str = ""
+    first: FirstLayer | None = None
 
     @property
     def row(self) -> tuple[int, ...]:
@@ -174,7 +177,7 @@ def _onnx(path: Path, data: bytes) -> Facts:
     ends = {one.name: "softmax" if one.name in zipped else _end(made, one.name) for one in model.graph.output}
     return Facts(
         path=path, format="onnx", precision=precision,
-        inputs=tuple(_onnx_tensor(one) for one in model.graph.input if one.name not in fixed),
+        inputs=tuple(_read_by(_onnx_tensor(one), model.graph) for one in model.graph.input if one.name not in fixed),
         outputs=tuple(_onnx_tensor(one, ends[one.name]) for one in model.graph.output),
         labels=labels, labels_from=where, picture=_size_in(properties.get("imgsz", "")),
         features=next((found for key in _FEATURE_KEYS if (found := labels_in(properties.get(key, "")))), ()),
@@ -202,6 +205,15 @@ def _onnx_tensor(value: onnx.ValueInfoProto, end: str = "") -> Tensor:
     except (KeyError, TypeError):
         dtype = None
     return Tensor(name=value.name, shape=shape, dtype=dtype, end=end)
+
+
+def _read_by(tensor: Tensor, graph: onnx.GraphProto) -> Tensor:
+    """Add the first layer to an input, and the size of its axis that this layer tells."""
+    first = first_layer(graph, tensor.name, len(tensor.shape))
+    if first is None:
+        return tensor
+    shape = tuple(first.size if k == first.axis and size < 0 else size for k, size in enumerate(tensor.shape))
+    return replace(tensor, first=first, shape=shape)
 
 
 def _onnx_labels(properties: Mapping[str, str]) -> tuple[tuple[str, ...], str]:

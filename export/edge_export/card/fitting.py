@@ -9,19 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardState
+from edge_export.card.axes import arrange, written
 from edge_export.card.model_file import ModelFile
 from edge_export.card.step import Step, before, choose, fed, rows_in
 from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.chain.engine import Followed, Loaded, follow
-from edge_runtime.engines.base import TensorSpec
+from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.frames import Frame
-from edge_runtime.manifest.stages import Constant, Layout, ModelStage, Output, Port, Stage, State
+from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, State
 
 _STEPS = 2
 
@@ -57,7 +59,6 @@ def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
     """
     step = choose(card, files)
     window = (step.window, len(card.signal.channels), step.hop)
-    loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
     stages: list[Stage] = []
     notes = [f"{file.path.name}: {note}" for file in files.values() for note in file.notes]
     unused: dict[str, tuple[str, ...]] = {}
@@ -75,7 +76,7 @@ def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
             made, blame = cast("Stage", stage), f"stage {stage.name!r}"
         stages.append(made)
         try:
-            followed = follow(stages, window, loaded)
+            followed = follow(stages, window, {name: Loaded(file.engine, {}, 1) for name, file in files.items()})
             _exercise(made, followed)
         except (EngineError, InputError) as error:
             raise ConfigError(f"{blame}: {error}") from error
@@ -129,7 +130,7 @@ class _Fitting:
             if output.name:
                 self._take(self.outputs, output.name, "output")
         states = [self._state(state) for state in self._card.states]
-        ports = [self._port(port) for port in fed(self._card)]
+        ports = [self._port(port, [*states, *self._file.taken]) for port in fed(self._card)]
         if self.inputs:
             raise ConfigError(
                 f"{self._file.path}: nothing feeds {', '.join(self.inputs)}; name each under inputs (rows of the "
@@ -183,7 +184,7 @@ class _Fitting:
         shape = state.shape or tuple(size for axis, size in enumerate(spec.shape) if axis != batch)
         if any(size < 1 for size in shape):
             raise ConfigError(
-                f"{self._file.path}: state {state.input} has open sizes {_written(spec.shape)}; write its shape, "
+                f"{self._file.path}: state {state.input} has open sizes {written(spec.shape)}; write its shape, "
                 "without the batch"
             )
         output = state.output or self._partner(state, spec)
@@ -201,7 +202,7 @@ class _Fitting:
                 )
             if state.batch >= 0 and spec.shape[state.batch] > 1:
                 raise ConfigError(
-                    f"{self._file.path}: axis {state.batch} of state {state.input} {_written(spec.shape)} is no batch; "
+                    f"{self._file.path}: axis {state.batch} of state {state.input} {written(spec.shape)} is no batch; "
                     "correct batch, or write -1 where there is none"
                 )
             return state.batch
@@ -227,24 +228,40 @@ class _Fitting:
                 return chosen[0]
         if not fitting:
             raise ConfigError(
-                f"{self._file.path}: no output has the shape of state {state.input} {_written(spec.shape)}; it has "
-                f"{', '.join(f'{name} {_written(each.shape)}' for name, each in self.outputs.items())}"
+                f"{self._file.path}: no output has the shape of state {state.input} {written(spec.shape)}; it has "
+                f"{', '.join(f'{name} {written(each.shape)}' for name, each in self.outputs.items())}"
             )
         raise ConfigError(
             f"{self._file.path}: state {state.input} may go on as {' or '.join(fitting)}; write its output under states"
         )
 
-    def _port(self, port: CardPort) -> Port:
-        name = port.name
-        if not name and len(self.inputs) == 1:
-            name = next(iter(self.inputs))  # may be empty, too
-        elif not name:
+    def _trial(self, name: str, states: Sequence[State], array: Array) -> Sequence[Array]:
+        """Run the file on a tensor; constants as the card has them, states at their start, zeros elsewhere."""
+        constants = {port.name: port.value for port in self._card.inputs if port.value is not None}
+        feed = {
+            spec.name: np.full([max(1, size) for size in spec.shape], constants.get(spec.name, 0), spec.dtype)
+            for spec in self._file.engine.inputs
+        }
+        for state in states:
+            at, each = state.batch, list(state.shape)
+            sizes = [*each[:at], len(array), *each[at:]] if at >= 0 else each
+            feed[state.input] = np.full(sizes, state.initial, feed[state.input].dtype)
+        whole = feed[name].dtype.kind in "iu"
+        feed[name] = np.rint(array + 1).astype(feed[name].dtype) if whole else array
+        return self._file.engine.run(*feed.values())
+
+    def _only_input(self) -> str:
+        if len(self.inputs) != 1:
             raise ConfigError(
                 f"{self._file.path}: which input takes the rows? it has {', '.join(self.inputs)}; write its name under "
                 "inputs, and name the others under states or with a value"
                 if self.inputs else f"{self._file.path}: no input is left for the rows; correct inputs and states"
             )  # fmt: skip
-        spec = self._take(self.inputs, name, "input")
+        return next(iter(self.inputs))  # may be empty, too
+
+    def _port(self, port: CardPort, states: Sequence[State]) -> Port:
+        name = port.name or self._only_input()
+        self._take(self.inputs, name, "input")
         track = port.of or self._default
         if track not in self._followed.shapes:
             raise ConfigError(
@@ -253,16 +270,24 @@ class _Fitting:
             )
         width = math.prod(self._followed.shapes[track])
         where = f"{self._file.path}: input {name}"
-        sizes = spec.shape
-        if self._frame is not None and track == WINDOW:
-            sizes = _of_picture(port, self._frame, width, spec.shape, where)
+        sizes = self._file.shape(name)
+        frame = self._frame if track == WINDOW else None
+        if frame is not None:
+            sizes = _of_picture(port, frame, width, sizes, where)
         rows = rows_in(port, width, sizes, where)
-        layout, shape = _arranged(port, rows, width, sizes, where)
+        found = arrange(port, rows, width, sizes, where, partial(self._trial, name, states) if frame is None else None)
+        if not found.batch:
+            self._file.give_batch(name, found.shape)
+            self.notes.append(f"input {name} has no batch: it takes a window as {written(found.shape)}, alone")
+        shape = found.shape[1:] if found.batch else found.shape
+        natural = (rows, width) if found.layout == "NWC" else (width, rows)
         whole = self._followed.rows[track] == rows and self._step.clips
         try:
             return Port(
                 name=name, of=port.of, rows=0 if whole else rows, hop=0 if whole else port.hop,
-                lead=port.lead, layout=layout, shape=shape, offset=port.offset, scale=port.scale,
+                lead=port.lead, layout=found.layout,
+                shape=() if found.batch and len(sizes) == 3 and shape == natural else shape,
+                offset=port.offset, scale=port.scale,
                 within=(port.within or self._step.clips) and not whole,
             )  # fmt: skip
         except ValueError as error:
@@ -313,79 +338,8 @@ def _of_picture(port: CardPort, frame: Frame, colours: int, shape: Sequence[int]
     for axis, size in zip(at, (frame.height, frame.width), strict=True):
         if sizes[axis] not in (-1, size):
             raise ConfigError(
-                f"{where}: takes {_written(shape)}, and the signal is {frame.height} x {frame.width} (height x width) "
+                f"{where}: takes {written(shape)}, and the signal is {frame.height} x {frame.width} (height x width) "
                 f"of {colours} colours; correct signal"
             )
         sizes[axis] = size
     return tuple(sizes)
-
-
-def _arranged(
-    port: CardPort, rows: int, width: int, shape: Sequence[int], where: str
-) -> tuple[Layout, tuple[int, ...]]:
-    """Find the order of a tensor's axes, and its sizes without the batch where the rows alone do not say them.
-
-    Raises:
-        ConfigError: the sizes do not fit, or two orders do.
-    """
-    sizes = [int(size) for size in shape[1:]]
-    if not sizes:
-        raise ConfigError(f"{where}: has no axis for a batch and one for rows, but {_written(shape)}")
-    order = _order(port, rows, width, sizes, f"{where}: {rows} rows of {width} numbers", shape)
-    natural = (rows, width) if order == "NWC" else (width, rows)
-    filled = _filled(sizes, rows * width)
-    return order, () if filled == natural and len(shape) == 3 else filled
-
-
-def _order(port: CardPort, rows: int, width: int, sizes: Sequence[int], what: str, shape: Sequence[int]) -> Layout:
-    both: dict[Layout, tuple[int, int]] = {"NWC": (rows, width), "NCW": (width, rows)}
-    orders = [order for order, wanted in both.items() if _merges(sizes, wanted)]
-    if port.layout != "auto":
-        orders = [order for order in orders if order == ("NCW" if port.layout == "channels-first" else "NWC")]
-    if not orders:
-        said = "" if port.layout == "auto" else f", {port.layout}"
-        raise ConfigError(f"{what}{said} do not fit the file's {_written(shape)}")
-    if len(orders) > 1 and 1 not in (rows, width):
-        raise ConfigError(
-            f"{what} may stand in {_written(shape)} rows first or columns first; write layout = "
-            '"samples-first" or "channels-first" at the input'
-        )
-    return orders[0]
-
-
-def _merges(sizes: Sequence[int], wanted: tuple[int, int]) -> bool:
-    """Return whether axes next to each other multiply to these two numbers; open ones may be any size."""
-    total = wanted[0] * wanted[1]
-    known = math.prod(size for size in sizes if size > 0)
-    opened = sum(size < 0 for size in sizes)
-    if (not opened and known != total) or total % known:
-        return False
-    if known == total:
-        sizes = [max(size, 1) for size in sizes]
-    if len([size for size in sizes if size != 1]) <= 1 or 1 in wanted:
-        return True
-    for cut in range(1, len(sizes)):
-        front, back = sizes[:cut], sizes[cut:]
-        if _may_be(front, wanted[0]) and _may_be(back, wanted[1]):
-            return True
-    return False
-
-
-def _may_be(sizes: Sequence[int], wanted: int) -> bool:
-    known = math.prod(size for size in sizes if size > 0)
-    return wanted % known == 0 if any(size < 0 for size in sizes) else known == wanted
-
-
-def _filled(sizes: Sequence[int], total: int) -> tuple[int, ...]:
-    """Fill open sizes in: the last one takes what is left, the others are 1."""
-    known = math.prod(size for size in sizes if size > 0)
-    rest = total // known
-    filled = []
-    for size in reversed(sizes):
-        filled.append(size if size > 0 else rest)
-        rest = rest if size > 0 else 1
-    return tuple(reversed(filled))
-
-
-def _written(shape: Sequence[int]) -> str:
-    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"

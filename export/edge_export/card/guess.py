@@ -5,9 +5,12 @@
 2. Forty numbers a row and variables, or 1960 int8: TensorFlow Lite Micro's micro-frontend.
 3. Sizes of published front ends: 49 x 10, 64 x 96, 5 x 128, 80 x hundreds; 96 numbers a row of an embedding.
 4. As many bands as a log-mel has, where the input has four axes, 40 bands or a name that says it.
-5. Frames of sound beside a state; long rows of one number: sound, at the rate that makes whole seconds of them.
-6. Trees and the like, or names of features in the file: a row of features.
-7. Anything else of up to 64 numbers a row: a sensor's channels.
+5. Frames beside a state: sound where the file takes a rate, too, or is Silero by its names and sizes; how many
+   samples a call takes is asked, unless the file says it.
+6. Long rows of one number, or an input with a name of sound: sound, at the rate that makes whole seconds of them.
+7. Trees and the like, or names of features in the file: a row of features.
+8. Anything else: a sensor's channels. Where the first layer sums over an axis, that one holds them; sizes that nothing
+   tells are left out of the card, so that `pack` asks for them.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ _EMBEDDED = 96
 """Numbers of a row of Google's speech embedding."""
 _MOST_CHANNELS = 64
 _BANDS = (128, 80, 64, 40, 32)
+_SOUNDS = ("audio", "wav", "sound", "speech", "pcm")
 _SPECTRAL = ("mel", "fbank", "spec", "feat", "mfcc")
 _REMEMBERS = ("state", "hidden", "cell", "cache", "memory", "buffer", "past", "prev")
 _SHORT = ("h", "c", "h0", "c0", "hx", "cx", "h_0", "c_0", "h_in", "c_in", "hn", "cn")
@@ -165,7 +169,7 @@ def guess_front(facts: Facts, ends: Ends) -> Front:
     return (
         _speech(facts, ends, main)
         or _picture(main, facts.picture)
-        or (_frames(main) if stateful else None)
+        or (_frames(ends, main) if stateful else None)
         or _mel(main)
         or _features(facts, main)
         or _sound(main)
@@ -307,7 +311,7 @@ def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
     )
 
 
-def _frames(main: Tensor) -> Front | None:
+def _frames(ends: Ends, main: Tensor) -> Front | None:
     """Frames of sound beside a state."""
     row, last = main.row, main.shape[-1] if main.shape else 0
     if len(row) > 1:
@@ -316,15 +320,30 @@ def _frames(main: Tensor) -> Front | None:
         spectrum = {"type": "spectrum", "frame": 512, "hop": 128, "values": "complex", "stream": True, "lead": 384}
         return _audio("257 magnitudes of a spectrum beside a state, as DTLN has them",
                       stages=(spectrum, {"type": "magnitude"}))  # fmt: skip
-    if main.dtype is None or main.dtype.kind != "f":
+    if main.dtype is None or main.dtype.kind != "f" or len(main.shape) != 2:
         return None
-    if last == 576 or (last < 0 and len(main.shape) == 2):
-        return _audio("frames of sound beside a state", port={"rows": 576, "hop": 512, "lead": 64},
+    if _is_silero(ends, main):
+        return _audio("names and sizes of Silero 5 and 6", port={"rows": 576, "hop": 512, "lead": 64},
                       port_why="64 samples of the step before and 512 new ones, as Silero has them")  # fmt: skip
-    if last >= 128:
-        return _audio("frames of sound beside a state", port={"rows": last},
-                      port_why="add hop where frames overlap, and lead for samples of the step before")  # fmt: skip
-    return None
+    if not (ends.constants or _sounds(main)) or 0 < last < 128:
+        return None
+    rows = {"rows": last} if last > 0 else {}
+    fill = (
+        "hop at the input where frames overlap, and lead for samples of the step before, as the code that calls it does"
+    )
+    return _audio(
+        "frames of sound beside a state", port=rows, fill=fill if rows else f"rows, samples of a call; {fill}"
+    )
+
+
+def _is_silero(ends: Ends, main: Tensor) -> bool:
+    """Return whether a file has the tensors of Silero's voice activity, version 5 and 6; those before keep h and c."""
+    named = [(one.name, one.shape, other.name) for one, other in ends.states]
+    return main.name == "input" and main.shape[-1] in (-1, 576) and named == [("state", (2, -1, 128), "stateN")]
+
+
+def _sounds(main: Tensor) -> bool:
+    return any(word in main.name.lower() for word in _SOUNDS)
 
 
 def _mel(main: Tensor) -> Front | None:
@@ -350,10 +369,10 @@ def _sound(main: Tensor) -> Front | None:
     floats = main.dtype is not None and main.dtype.kind == "f"
     if len(row) == 1 and row[0] >= _LONG and floats:
         return Front(signal=f"audio {_rate(row[0])}", why="one long row of numbers", port={"rows": row[0]},
-                     port_why="correct the rate above if it differs")  # fmt: skip
-    if len(main.shape) == 2 and row == (-1,) and floats:
+                     fill="the rate of the sound, which the file does not say, if it differs")  # fmt: skip
+    if len(main.shape) == 2 and row == (-1,) and floats and _sounds(main):
         return Front(signal=AUDIO, why="one row of any length", fill="rows, how many samples a call takes",
-                     port={"rows": 16000})  # fmt: skip
+                     port={})  # fmt: skip
     return None
 
 
@@ -382,21 +401,31 @@ def _features(facts: Facts, main: Tensor) -> Front | None:
 def _sensor(main: Tensor) -> Front:
     row = main.row
     fill = 'rate_hz, samples a second; channels = ["x (g)", ...], or with low and high where pack gets no recording'
+    if row == (-1,) or len(main.shape) < 2:
+        return Front(signal={"rate_hz": 0, "channels": 1}, why="nothing: the file leaves the sizes open",
+                     fill=f"{fill}; rows, layout and, if there is none, batch = -1 at the input", port={})  # fmt: skip
     if len(row) < 2:
         numbers = row[0] if row and row[0] > 0 else 1
         single = numbers <= _MOST_CHANNELS
         why = "one sample of each channel" if single else "samples of one channel"
         return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
                      port={"rows": 1 if single else numbers})  # fmt: skip
-    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
-    first_axis = runs_on or (
-        row[0] < row[-1] and 0 < row[0] <= _MOST_CHANNELS and len(row) == 2 and row[-1] > _MOST_CHANNELS
-    )
+    first_axis, port_why = _channels_first(main)
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}
-    port: dict[str, Any] = {"rows": samples if samples > 0 else 1, **order}
+    port: dict[str, Any] = {**({"rows": samples} if samples > 0 else {}), **order}
     return Front(
         signal={"rate_hz": 0, "channels": max(1, channels)}, fill=fill, port=port,
         why=f"windows of {samples if samples > 0 else 'any number of'} samples of {max(1, channels)} channels",
-        port_why="the order of the axes; the file cannot say it",
+        port_why=port_why,
     )  # fmt: skip
+
+
+def _channels_first(main: Tensor) -> tuple[bool, str]:
+    """Return whether the channels come before the samples, and why."""
+    row, first = main.row, main.first
+    if first is not None and first.axis > 0 and len(main.shape) == len(row) + 1:
+        return first.axis == 1 and len(row) == 2, f"the first layer, {first.operator}, sums over the channels"
+    runs_on = len(row) == 2 and row[1] < 0 < row[0]  # the open axis is time
+    few = 0 < row[0] <= _MOST_CHANNELS < row[-1] and len(row) == 2
+    return runs_on or few, "the order of the axes; the file cannot say it"

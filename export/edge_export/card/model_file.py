@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from edge_export.card.kinds import Format, kind_of
 from edge_export.card.zip_map import without_zip_map
-from edge_runtime import engines
-from edge_runtime.engines.base import Array, Engine, EngineOptions, TensorSpec
+from edge_export.onnx_graph.edge import Edge
+from edge_export.onnx_graph.model import from_proto, graphs_in, read_model, to_proto
+from edge_export.package.child import in_child
+from edge_runtime.engines.base import Array, Engine, TensorSpec
 from edge_runtime.engines.subprocess_engine import WorkerEngine
-from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
+from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.manifest.stages import State
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
 
-DEADLINE_S = 60.0
-"""For one call, and for loading: a workstation needs a hundredth of it."""
+_WHOLE = 1_000_000
+"""Rows that an engine is given in one call: what it would cut into several may be time."""
 
 
 @dataclass(kw_only=True)
@@ -37,6 +41,8 @@ class ModelFile:
         taken: states that were inside.
         inside: layers that remember and were not taken out, for people.
         notes: what was done to it, a few words each.
+        shapes: of its inputs as it stores them, the first axis included; -1 for open sizes.
+        alone: inputs that had no batch, with the shape of a window (`give_batch`).
     """
 
     path: Path
@@ -47,10 +53,35 @@ class ModelFile:
     taken: tuple[State, ...] = ()
     inside: str = ""
     notes: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    alone: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def close(self) -> None:
         """End the child."""
         self.engine.close()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the sizes of an input as the file stores them, the first axis included; -1 for open ones."""
+        return self.shapes.get(name) or next(spec.shape for spec in self.engine.inputs if spec.name == name)
+
+    def give_batch(self, name: str, shape: tuple[int, ...]) -> None:
+        """Put a first axis of 1 before an input without a batch.
+
+        Raises:
+            ConfigError: a TensorFlow Lite file, or the result does not run.
+        """
+        if self.format != "onnx":
+            raise ConfigError(
+                f"{self.path}: input {name} has no axis for a batch, which a TensorFlow Lite file needs here; convert "
+                "the model again with a first axis of 1"
+            )
+        self.close()
+        self.data, self.alone[name] = _with_batch(self.data, name, shape), shape
+        self.shapes = {**self.shapes, name: (1, *shape)}
+        try:
+            self.engine = in_child(self.format, self.data, _WHOLE)
+        except EngineError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:
@@ -95,31 +126,16 @@ def _open(
     taken: tuple[State, ...] = (),
     inside: str = "",
     notes: tuple[str, ...] = (),
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> ModelFile:
     try:
-        engine = in_child(format_, data)
+        engine = in_child(format_, data, _WHOLE)
     except EngineError as error:
         raise ConfigError(f"{path}: {error}") from error
     return ModelFile(
         path=path, data=data, format=format_, precision=precision, engine=engine, taken=taken, inside=inside,
-        notes=notes,
+        notes=notes, shapes=shapes,
     )  # fmt: skip
-
-
-def in_child(format_: str, data: bytes) -> WorkerEngine:
-    """Load a model, or a chain, in a child process.
-
-    Raises:
-        EngineError: the engine refuses it, or dies or hangs.
-        IncompatibleError: no engine for the format is installed.
-    """
-    installed = engines.available(format_)
-    if not installed:
-        wanted = engines.engines_for(format_)[0]
-        raise IncompatibleError(f"no engine for {format_} is installed; run: {wanted.install}")
-    return WorkerEngine(
-        installed[0].name, data, EngineOptions(), None, deadline_s=DEADLINE_S, load_timeout_s=DEADLINE_S
-    )
 
 
 def _open_onnx(path: Path, data: bytes) -> ModelFile:
@@ -127,11 +143,37 @@ def _open_onnx(path: Path, data: bytes) -> ModelFile:
     model = onnx.load_model_from_string(data)
     if taken := without_zip_map(model):
         data, notes = model.SerializeToString(), [f"ZipMap taken off {', '.join(taken)}, now a tensor"]
-    return _open(path, data, "onnx", precision, notes=tuple(notes))
+    shapes = {
+        one.name: tuple(int(dim.dim_value) or -1 for dim in one.type.tensor_type.shape.dim) for one in model.graph.input
+    }
+    opened = partial(_open, path, format_="onnx", precision=precision)
+    try:
+        return opened(data, notes=tuple(notes), shapes=shapes)
+    except ConfigError:
+        first = next(iter(shapes), "")
+        if len(shapes) != 1 or shapes[first][:1] != (-1,) or -1 in shapes[first][1:]:
+            raise
+        # A batch of one would run: this axis is the rows, of which a model may need more than one.
+        notes.append(f"input {first} takes rows in its first axis, since the file does not run with one of them")
+        whole = {first: (1, *shapes[first])}
+        return opened(_with_batch(data, first, shapes[first]), notes=tuple(notes), shapes=whole)
+
+
+def _with_batch(data: bytes, name: str, shape: Sequence[int]) -> bytes:
+    """Put a first axis of 1 before an input, of whose sizes at most one is open (-1)."""
+    model = from_proto(onnx.load_model_from_string(data))
+    place, source = next((k, one) for k, one in enumerate(model.graph.inputs) if one.name == name)
+    sizes = [1, *(size if size > 0 else f"{name}_rows" for size in shape)]
+    window = ir.Value(name=name, type=source.type, shape=ir.Shape(sizes))
+    edge = Edge(model.graph, "alone", next(iter(model.graph), None))
+    flow = edge.node("Reshape", window, edge.constant(shape, np.int64))
+    source.replace_all_uses_with(flow, replace_graph_outputs=True)
+    model.graph.inputs[place] = window
+    return bytes(to_proto(model).SerializeToString())
 
 
 def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
-    from edge_export.card.tflite_edges import custom_operators, precision_of  # noqa: PLC0415 - needs LiteRT's schema
+    from edge_export.card.tflite_edges import custom_operators, input_shapes, precision_of  # noqa: PLC0415 - needs LiteRT's schema
     from edge_export.tflite.states import take_states_out  # noqa: PLC0415
 
     file = str(path)
@@ -149,7 +191,7 @@ def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
     try:
         return _open(
             path, taken.data, "tflite", cast("Precision", precision), taken=tuple(states), inside=taken.inside,
-            notes=tuple(notes),
+            notes=tuple(notes), shapes=input_shapes(taken.data, file),
         )  # fmt: skip
     except ConfigError as error:
         if custom := custom_operators(data, file):  # LiteRT has some of them
@@ -166,13 +208,9 @@ def onnx_precision(data: bytes, path: Path) -> Precision:
     Raises:
         ConfigError: it is no ONNX model.
     """
-    try:
-        model = onnx.load_model_from_string(data)
-    except Exception as error:  # the parser raises types of its own library
-        raise ConfigError(f"{path}: not a usable ONNX model: {one_line(error)}") from error
-    from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - needs onnx_ir
-    from edge_export.onnx_graph.model import graphs_in  # noqa: PLC0415
+    from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - slow to import
 
+    model = read_model(data, str(path))
     graphs = list(graphs_in(model.graph))
     if any(node.op_type in QUANTISED for graph in graphs for node in graph.node):
         return "int8"

@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from edge_export.card.spec import Card, Layout, check_numbers, layout_of
 from edge_export.onnx_graph.edge import Edge, read_through
-from edge_export.onnx_graph.model import free_name, from_proto, name_of, numbers, sizes_of, to_proto
+from edge_export.onnx_graph.model import free_name, from_proto, name_of, read_model, sizes_of, to_proto
 from edge_export.onnx_graph.normalise import normalise
 from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
+from edge_export.quantize.checks import fault_of
 from edge_runtime.errors import ConfigError, one_line
 
 _PREFIX = "card"
@@ -55,10 +56,10 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
         ConfigError: it is no ONNX model, has several inputs or outputs, keeps state, holds NaN, or does not fit the
             card; names the tensor.
     """
+    model = read_model(data, file)
     try:
-        model = onnx.load_model_from_string(data)
         onnx.checker.check_model(model)
-    except Exception as error:  # the parser and the checker raise types of their own libraries
+    except Exception as error:  # of the checker's own library
         raise ConfigError(f"{file}: not a usable ONNX model: {one_line(error)}") from error
     try:
         fitted = from_proto(without_traces(normalise(model)))
@@ -66,7 +67,8 @@ def fit_onnx(data: bytes, card: Card, file: str) -> Fitted:
         raise ConfigError(f"{file}: {error}") from error
     graph = fitted.graph
     source = _source(graph, file)
-    _refuse_nan(graph, file)
+    if fault := fault_of(graph):
+        raise ConfigError(f"{file}: {fault}; the file is damaged or diverged")
     batch, *rest = _sizes(source)
     layout = layout_of(rest, card.input, file)
     channels, samples = len(card.input.channels), card.input.window
@@ -193,16 +195,6 @@ def _back(edge: Edge, card: Card, answer: ir.Value, file: str) -> tuple[ir.Value
         flow = edge.node("Concat", rest, flow, axis=1)
         done.append("the first label's probability")
     return flow, done
-
-
-def _refuse_nan(graph: ir.Graph, file: str) -> None:
-    for value in graph.initializers.values():
-        if value.dtype not in _FLOATS:
-            continue
-        array = numbers(value)
-        # A single infinity is a bound that Clip or Where is told.
-        if np.isnan(array).any() or (array.ndim > 1 and not np.isfinite(array).all()):
-            raise ConfigError(f"{file}: weight {value.name} holds NaN or infinity; the file is damaged or diverged")
 
 
 def _precision(graph: ir.Graph) -> str:

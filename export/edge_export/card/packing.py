@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from edge_export.card.onnx_edges import Fitted, fit_onnx
+from edge_export.card.original import Question, compare
 from edge_export.card.spec import NO_CLASSES, Card
 from edge_export.data.dataset import Float32
 from edge_export.data.readers import Origin
@@ -29,6 +30,7 @@ from edge_runtime.tuning.timing.interleaved import Candidate
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
 
+_CALLS = 3
 DIFFERENCE = {"fp32": 1e-3, "fp16": 2e-2, "mixed": 0.15, "int8": 0.15}
 """Largest difference of two files' probabilities for one window, by the coarser precision of the two. Other rounding
 explains as much; more is another model, another scaling or another order of axes."""
@@ -64,12 +66,14 @@ class Packed:
         changes: what was put into each file, by variant.
         compared: every file on every engine installed here, the first file on its best engine being the reference.
         left_out: why a file is not in the bundle, by name.
+        original: what the first file as it came answers, beside the packed one; for people.
     """
 
     manifest: Manifest
     changes: dict[str, tuple[str, ...]]
     compared: tuple[Compared, ...]
     left_out: dict[str, str]
+    original: str
 
 
 def pack_models(
@@ -128,7 +132,10 @@ def pack_models(
         },
         signer=signer,
     )
-    return Packed(manifest=result, changes=chosen.changes, compared=tuple(chosen.compared), left_out=chosen.left_out)
+    return Packed(
+        manifest=result, changes=chosen.changes, compared=chosen.compared, left_out=chosen.left_out,
+        original=chosen.original,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +146,7 @@ class _Variants:
     changes: dict[str, tuple[str, ...]]
     compared: tuple[Compared, ...]
     left_out: dict[str, str]
+    original: str
 
 
 def _variants(
@@ -161,6 +169,7 @@ def _variants(
     sources = {name: _with_conv2d(source) for name, source in fitted.items()}
     for source in sources.values():
         _check(source, windows, card)
+    original = _as_original(next(iter(contents)), next(iter(contents.values())), card, windows, sources)
     compared = _compare(sources, windows, max_difference)
     if written is not None:
         try:
@@ -175,7 +184,21 @@ def _variants(
     for name, source in fitted.items():
         if sources[name] is not source:
             changes[name] = (*changes[name], "Conv1d as Conv2d")
-    return _Variants(sources=sources, changes=changes, compared=compared, left_out=left_out)
+    return _Variants(sources=sources, changes=changes, compared=compared, left_out=left_out, original=original)
+
+
+def _as_original(file: Path, data: bytes, card: Card, windows: Float32, sources: Mapping[str, VariantSource]) -> str:
+    """Compare the first file's answers with those of the file as it came."""
+    source, own = next(iter(sources.values())), card.input
+    question = Question(
+        file=str(file), format=source.format, precision=source.precision,
+        layout="" if own.layout == "auto" else own.layout,
+        offset=[channel.offset for channel in own.channels], scale=[channel.scale for channel in own.channels],
+        values="" if card.output.values == "probabilities" else card.output.values,
+        temperature=card.output.temperature,
+    )  # fmt: skip
+    few = windows[:_CALLS]
+    return compare(question, data, few.transpose(0, 2, 1), [answers(source, few)])
 
 
 def _read(file: Path) -> bytes:

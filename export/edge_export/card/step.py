@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardStage
+from edge_export.card.axes import written
 from edge_export.card.model_file import ModelFile
 from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.errors import ConfigError
@@ -107,19 +108,15 @@ def rows_in(port: CardPort, width: int | None, shape: Sequence[int], where: str)
     """
     if port.rows:
         return port.rows
-    sizes = [int(size) for size in shape[1:]]
+    sizes = [int(size) for size in (shape if port.batch == -1 else shape[1:])]
     if not sizes or min(sizes) < 0 or not width:
-        raise ConfigError(f"{where}: its sizes are open {_written(shape)}; write rows, how many of them a call takes")
+        raise ConfigError(f"{where}: its sizes are open {written(shape)}; write rows, how many of them a call takes")
     numbers = math.prod(sizes)
     if numbers % width:
         raise ConfigError(
-            f"{where}: takes {numbers} numbers {_written(shape)}, and a row has {width}; correct channels or front end"
+            f"{where}: takes {numbers} numbers {written(shape)}, and a row has {width}; correct channels or front end"
         )
     return numbers // width
-
-
-def _written(shape: Sequence[int]) -> str:
-    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
 
 
 def _whole(stages: Sequence[CardStage]) -> CardStage | None:
@@ -156,7 +153,7 @@ def _rows(model: CardModel, port: CardPort, files: Mapping[str, ModelFile], widt
         )  # fmt: skip
     if width is None and not port.rows:
         return 1  # of a row whose size only a run tells: `fitting` looks again
-    return rows_in(port, width, spec.shape, f"{file.path}: input {spec.name}")
+    return rows_in(port, width, file.shape(spec.name), f"{file.path}: input {spec.name}")
 
 
 def _clip(card: AnyCard, front: CardStage, files: Mapping[str, ModelFile]) -> Step:

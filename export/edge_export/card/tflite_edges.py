@@ -271,6 +271,20 @@ def precision_of(data: bytes, file: str) -> str:
     return _precision(_Graph(editing.unpack(data, file)))
 
 
+def input_shapes(data: bytes, file: str) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of each input, -1 for open ones.
+
+    Raises:
+        ConfigError: it is no TensorFlow Lite file, or a damaged one.
+    """
+    graph = editing.unpack(data, file).subgraphs[0]
+    found = {}
+    for tensor in (graph.tensors[i] for i in graph.inputs):
+        sizes = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
+        found[editing.text(tensor.name) if tensor.name else ""] = () if sizes is None else tuple(map(int, sizes))
+    return found
+
+
 def custom_operators(data: bytes, file: str) -> list[str]:
     """Return the names of operators that are no part of the format: custom ones, and TensorFlow's own (Flex).
 

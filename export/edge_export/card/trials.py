@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from edge_export.card.answer import Task
-from edge_export.card.model_file import in_child
 from edge_export.data.dataset import Float32
+from edge_export.package.child import in_child
 from edge_export.package.pack import VariantSource
 from edge_runtime.bundle.together import ROUNDING
 from edge_runtime.chain.load import ModelPart, join

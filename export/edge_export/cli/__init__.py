@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from edge_export.cli.foreign import FOREIGN, foreign
 from edge_runtime._version import __version__
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.system.printing import escaped_output, shortened
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code; as a process of its own also those that a file may end (`foreign`)."""
     open_standard_streams()
     with escaped_output():
         return _main(argv)
@@ -56,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = parser().parse_args(argv)
+    if argv is None and options.command in FOREIGN:
+        return foreign(options, _run, _fail)
+    return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code = options.run(options)
     except ConfigError as error:

@@ -137,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
     )
     for name, changes in packed.changes.items():
         print(f"{name}: {', '.join(changes) or 'as it came'}")
+    print(packed.original)
     for name, reason in packed.left_out.items():
         print(f"not {name}: {reason}")
     for each in packed.compared[1:]:

@@ -7,6 +7,7 @@ Nodes and values know each other there (`Value.producer`, `Value.uses`), so that
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,6 +24,16 @@ Array = npt.NDArray[Any]
 
 STANDARD = ""
 """Domain of ONNX's own operators; onnx-ir reads its other name, ``ai.onnx``, as this one."""
+
+
+MOST_BYTES = 2**31
+"""Of a file: protobuf reads no larger message."""
+
+_WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_FOLLOWED = 1 << 16
+
+MOST_NODES = 100_000
+"""Twenty times the largest network that a board was seen to run."""
 
 
 class UnsuitableModelError(ConfigError, ir.passes.PreconditionError):
@@ -111,9 +122,29 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from graphs_in(inner)
 
 
+def read_model(data: bytes, file: str) -> onnx.ModelProto:
+    """Parse an ONNX file.
+
+    Raises:
+        ConfigError: it is none, or more than this package works on.
+    """
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{file}: has {len(data):,} bytes; an ONNX file holds {MOST_BYTES:,} at most")
+    try:
+        model = onnx.load_model_from_string(data)
+    except Exception as error:  # the parser raises types of its own library
+        raise ConfigError(f"{file}: not a usable ONNX model: {one_line(error)}") from error
+    nodes = sum(len(graph.node) for graph in graphs_in(model.graph))
+    if nodes > MOST_NODES:
+        raise ConfigError(f"{file}: has {nodes:,} nodes; at most {MOST_NODES:,} are worked on")
+    return model
+
+
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     """Fill a tensor with its zeros: indices are (n,) places in the flat tensor or (n, rank) coordinates."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    if math.prod(sparse.dims) > MOST_BYTES:
+        raise InvalidModelError(f"a sparse constant of the sizes {list(sparse.dims)} is larger than a file may be")
     made = np.zeros(tuple(sparse.dims), values.dtype)
     places = np.ravel_multi_index(tuple(indices.T), made.shape) if indices.ndim == 2 else indices
     made.reshape(-1)[places] = values
@@ -213,9 +244,23 @@ def shapes_of(model: ir.Model) -> dict[str, list[int | None]]:
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """Note the shapes that can be known; the model as it is where its own contradict each other."""
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=not _grows(model.graph))
     except Exception:  # noqa: BLE001 - of C++; who needs the shapes infers them strictly, and says what is wrong
         return model
+
+
+def _grows(graph: onnx.GraphProto) -> bool:
+    """Say whether following whole numbers through a graph would make more than `_FOLLOWED`: Concat can double them."""
+    counts = {
+        one.name: math.prod(one.dims) for one in graph.initializer if one.data_type in _WHOLE and len(one.dims) < 2
+    }
+    for node in graph.node:
+        read = [counts.get(name, 1) for name in node.input]
+        made = sum(read) if node.op_type == "Concat" else max(read, default=1)
+        if made > _FOLLOWED:
+            return True
+        counts.update(dict.fromkeys(node.output, made))
+    return False
 
 
 def forget_shapes(graph: ir.Graph) -> None:

@@ -13,6 +13,11 @@ from edge_export.onnx_graph.examples import Examples, Windows
 from edge_export.onnx_graph.model import constant, from_proto, name_of, only_input, sizes_of
 from edge_runtime.errors import ConfigError
 
+_PRODUCTS = frozenset({
+    "BatchNormalization", "Conv", "ConvTranspose", "Div", "GRU", "Gemm", "InstanceNormalization", "LSTM",
+    "LayerNormalization", "MatMul", "Mul", "RNN",
+})  # fmt: skip
+
 
 def check_windows(windows: Windows, *, at_least: int = 1, channels: Sequence[str] | None = None) -> None:
     """Refuse windows that cannot set ranges.
@@ -49,17 +54,32 @@ def check_model(model: onnx.ModelProto, windows: Windows | None = None) -> None:
         windows: what it will be calibrated on, to compare shapes.
 
     Raises:
-        ConfigError: a constant is not finite (named), or the windows have another shape than the input.
+        ConfigError: a weight is not finite (named), or the windows have another shape than the input.
     """
     parsed = from_proto(model)
-    for name, value in parsed.graph.initializers.items():
-        array = constant(value)
-        if array is not None and np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            count = int((~np.isfinite(array)).sum())
-            readers = ", ".join(name_of(node) or node.op_type for node in value.consumers()) or "nothing"
-            raise ConfigError(f"{count} values of {name!r} (read by {readers}) are not finite; train it again")
+    if fault := fault_of(parsed.graph):
+        raise ConfigError(f"{fault}; train it again")
     if windows is not None and not isinstance(windows, Examples):
         _check_sizes(parsed, windows)
+
+
+def fault_of(graph: ir.Graph) -> str:
+    """Name the first constant that a model cannot have learnt; empty where there is none.
+
+    1. NaN anywhere.
+    2. An infinity that a layer multiplies by. Added, compared or chosen it is a mask or a bound.
+    """
+    for name, value in graph.initializers.items():
+        array = constant(value)
+        if array is None or not np.issubdtype(array.dtype, np.floating):
+            continue
+        bad = np.isnan(array)  # rule 1
+        if any(node.op_type in _PRODUCTS for node in value.consumers()):
+            bad = ~np.isfinite(array)  # rule 2
+        if bad.any():
+            readers = ", ".join(name_of(node) or node.op_type for node in value.consumers()) or "nothing"
+            return f"{int(bad.sum())} values of {name!r} (read by {readers}) are not finite"
+    return ""
 
 
 def _check_sizes(model: ir.Model, windows: Float32) -> None:

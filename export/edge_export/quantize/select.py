@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import onnx_ir as ir
 
-from edge_export.onnx_graph.model import constant, name_of
+from edge_export.onnx_graph.model import Array, constant, name_of
 from edge_export.quantize.scheme import OPERATORS
 
 BETWEEN = ("HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Sigmoid")
@@ -16,6 +17,10 @@ cost what float ends are there for: channels of different ranges, and more than 
 _MOVES = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _LAYERS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN"})
 _COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_BOUNDS = frozenset({"Clip", "Max", "Min"})
+_BOUNDED = _BOUNDS | {"Softmax", "Sigmoid", "Tanh", "HardSigmoid", "MaxPool", "ReduceMax"}
+EXTREME = 1e9
+"""Of constants: what float16 and bfloat16 masks, -1e9 and -inf have in common, and no learnt number."""
 _SETTLES = frozenset({"Cast", "Identity", "Shape", "DequantizeLinear", "QuantizeLinear"})
 
 
@@ -28,16 +33,16 @@ def quantised(graph: ir.Graph, exclude: Collection[str] = ()) -> frozenset[str]:
     3. Nodes to exclude are not, and with them go those of rule 2 that have them as neighbours.
     4. Nor are nodes that come before a comparison with several constants, as in a forest or a rocket: learnt thresholds
        lie closer together than the steps of eight bits. One constant may be a limit of scores at a network's end.
+    5. Nor are nodes that read a constant beyond `EXTREME`, such as an attention's mask of -inf, nor those behind them
+       up to one whose result is bounded: eight bits from there to the numbers beside it have no step between those.
 
     Args:
         graph: of a prepared model (`edge_export.quantize.write.prepare`).
         exclude: names of nodes that stay in float.
     """
-    compared = _compared(graph)
+    kept = _compared(graph) | _extreme(graph)
     chosen = {
-        name_of(node): node
-        for node in graph
-        if node.op_type in (*OPERATORS, *BETWEEN) and name_of(node) not in compared
+        name_of(node): node for node in graph if node.op_type in (*OPERATORS, *BETWEEN) and name_of(node) not in kept
     }
     for name in exclude:  # rule 3
         chosen.pop(name, None)
@@ -66,6 +71,26 @@ def _compared(graph: ir.Graph) -> frozenset[str]:
     return frozenset(found)
 
 
+def _extreme(graph: ir.Graph) -> frozenset[str]:
+    """Rule 5."""
+    found: set[str] = set()
+    waiting = [
+        node for node in graph if node.op_type not in _BOUNDS and any(_beyond(constant(one)) for one in node.inputs)
+    ]
+    while waiting:
+        node = waiting.pop()
+        if name_of(node) in found:
+            continue
+        found.add(name_of(node))
+        if node.op_type not in _BOUNDED:
+            waiting += [reader for value in node.outputs for reader in value.consumers()]
+    return frozenset(found)
+
+
+def _beyond(array: Array | None) -> bool:
+    return array is not None and array.dtype.kind == "f" and array.size > 0 and not np.abs(array).max() < EXTREME
+
+
 def _enclosed(node: ir.Node, chosen: Mapping[str, ir.Node]) -> bool:
     """Rule 2."""
     operands, result = node.inputs if node.op_type == "Mul" else node.inputs[:1], node.outputs[0]
@@ -89,7 +114,7 @@ def left_in_float(graph: ir.Graph, exclude: Collection[str] = ()) -> Mapping[str
         graph: of a prepared model.
         exclude: names of nodes that stay in float.
     """
-    chosen, compared = quantised(graph, exclude), _compared(graph)
+    chosen, compared, extreme = quantised(graph, exclude), _compared(graph), _extreme(graph)
     reasons: dict[str, str] = {}
     for node in graph:
         kind = node.op_type
@@ -97,6 +122,8 @@ def left_in_float(graph: ir.Graph, exclude: Collection[str] = ()) -> Mapping[str
             continue
         if name_of(node) in compared and kind in OPERATORS:
             reasons[kind] = "a comparison with learnt thresholds follows, closer together than the steps of eight bits"
+        elif name_of(node) in extreme:
+            reasons[kind] = "it reads or follows a constant such as -inf, beside which eight bits hold nothing"
         elif kind in BETWEEN:
             reasons[kind] = "it is at an end of the model, where eight bits hold neither channels nor confidences"
         elif kind in _LAYERS:

@@ -215,10 +215,14 @@ def _limits_clip(graph: ir.Graph, ranges: Ranges) -> bool:
 
 @contextlib.contextmanager
 def without_advice() -> Iterator[None]:
-    """Hold back the quantiser's advice on the root logger; it repeats what this module already does."""
+    """Hold back the quantiser's advice on the root logger; it repeats what this module already does.
+
+    And numpy's about ranges of masks, which the quantiser computes and then leaves out.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         logging.disable(before)

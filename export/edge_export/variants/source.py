@@ -10,9 +10,11 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from edge_export.onnx_graph.model import Array, graphs_in
+from edge_export.onnx_graph.model import Array, from_proto, graphs_in, read_model
+from edge_export.package.child import in_child
+from edge_export.quantize.checks import fault_of
 from edge_runtime import engines
-from edge_runtime.engines.base import Engine, EngineOptions, TensorSpec
+from edge_runtime.engines.base import Engine, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
 
 Format = Literal["onnx", "tflite"]
@@ -67,7 +69,8 @@ def open_source(path: Path) -> Source:
         )
     try:
         if kind == ".onnx":
-            graph = onnx.load(str(path))
+            read_model(path.read_bytes(), str(path))
+            graph = onnx.load(str(path))  # with the data that lies beside it
             model = graph.SerializeToString()
         else:
             from edge_export.tflite.read import read_tflite  # noqa: PLC0415 - needs LiteRT's schema
@@ -81,8 +84,17 @@ def open_source(path: Path) -> Source:
     except Exception as error:  # protobuf's own types, and those of a damaged flatbuffer
         raise ConfigError(f"{path}: not a whole {kind[1:]} file: {one_line(error)}") from error
     _refuse_integers(graph, path)
+    try:
+        fault = fault_of(from_proto(graph).graph)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if fault:
+        raise ConfigError(f"{path}: {fault}; train it again")
     format_: Format = "onnx" if kind == ".onnx" else "tflite"
-    loaded = load(format_, model)
+    try:
+        loaded = load(format_, model)
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
     try:
         return Source(
             name=path.stem, format=format_, model=model, inputs=loaded.inputs, outputs=loaded.outputs, graph=graph
@@ -101,13 +113,13 @@ def _refuse_integers(model: onnx.ModelProto, path: Path) -> None:
 
 
 def load(format_: Format, model: bytes) -> Engine:
-    """Load a file on the best engine installed.
+    """Load a file on the best engine installed, in a child process: some files end the process that runs them.
 
     Raises:
-        EngineError: the engine refuses it.
+        EngineError: the engine refuses it, or dies or hangs.
         IncompatibleError: none is installed.
     """
-    return engines.load(engine_of(format_), model, EngineOptions(max_batch=32))
+    return in_child(format_, model)
 
 
 def engine_of(format_: Format) -> str:

@@ -501,3 +501,71 @@ def test_the_states_of_dtln_are_found_though_their_names_do_not_match(shared: Pa
     card = _card(draft(shared / "models" / "dtln" / "model_1.onnx"), tmp_path)
     assert [one.input for one in card.models[0].states] == ["input_3"]
     assert [stage.name for stage in card.stages] == ["spectrum", "magnitude", "model"]
+
+
+def _beside_states(folder: Path, states: dict[str, tuple[int | str, ...]], *, rate: bool, name: str = "input") -> Path:
+    """Save a model that takes (any, any) and a few states, as releases of Silero do; its numbers say nothing."""
+    ends = {key: (key, f"{key}N" if key == "state" else f"{key}n") for key in states}
+    nodes = [helper.make_node("Identity", list(pair[:1]), list(pair[1:])) for pair in ends.values()]
+    nodes.append(helper.make_node("Sigmoid", [name], ["output"]))
+    floats = TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info(name, floats, ["n", "samples"])]
+    inputs += [helper.make_tensor_value_info(key, floats, sizes) for key, sizes in states.items()]
+    inputs += [helper.make_tensor_value_info("sr", TensorProto.INT64, [])] if rate else []
+    outputs = [helper.make_tensor_value_info("output", floats, ["n", 1])]
+    outputs += [helper.make_tensor_value_info(ends[key][1], floats, sizes) for key, sizes in states.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    path = folder / "vad.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("states", "rate", "name", "signal"),
+    [
+        ({"h": (2, "n", 64), "c": (2, "n", 64)}, True, "input", 'signal = "audio 16000"'),
+        ({"state": (2, "n", 64)}, True, "input", 'signal = "audio 16000"'),
+        ({"hidden": (2, "n", 128)}, False, "audio", 'signal = "audio 16000"'),
+        ({"hidden": (1, "n", 32)}, False, "x", "rate_hz = 0"),
+    ],
+)
+def test_the_samples_of_a_frame_are_asked_for_where_the_file_leaves_them_open(
+    states: dict[str, tuple[int | str, ...]], rate: bool, name: str, signal: str, tmp_path: Path
+) -> None:
+    text = draft(_beside_states(tmp_path, states, rate=rate, name=name))
+    assert signal in text
+    assert "rows =" not in text
+    assert "# fill in: r" in text
+    assert "lead" not in text.split("[[stages]]")[1]
+
+
+def test_the_context_of_silero_is_guessed_by_its_names_and_sizes_alone(tmp_path: Path) -> None:
+    text = draft(_beside_states(tmp_path, {"state": (2, "n", 128)}, rate=True))
+    assert "rows = 576, hop = 512, lead = 64" in text
+
+
+@pytest.mark.parametrize(
+    ("layer", "port"),
+    [
+        ("Conv", 'rows = 60, layout = "channels-first"'),
+        ("MatMul", 'rows = 50, layout = "samples-first"'),
+        ("Transposed MatMul", 'rows = 60, layout = "channels-first"'),
+    ],
+)
+def test_the_order_of_axes_is_that_of_the_first_layer(layer: str, port: str, tmp_path: Path) -> None:
+    weights = np.zeros((5, 50, 3) if layer == "Conv" else (60 if layer == "MatMul" else 50, 5), np.float32)
+    source = "t" if "Transposed" in layer else "x"
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1])] if source == "t" else []
+    nodes += [helper.make_node(layer.rsplit(maxsplit=1)[-1], [source, "w"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 50, 60])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "a", "b"])],
+        [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    text = draft(path)
+    assert port in text
+    assert "sums over the channels" in text

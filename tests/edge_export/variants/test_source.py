@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,8 @@ def test_an_input_without_data_is_the_state_that_an_output_feeds(tmp_path: Path)
     flow = flow_of(source, given)
     assert flow.states == {"state": 1}
     assert flow.answers == (0,)
-    loaded = load(source.format, source.model)
-    inputs, (answers,) = run_through(loaded, given, flow)
+    with contextlib.closing(load(source.format, source.model)) as loaded:
+        inputs, (answers,) = run_through(loaded, given, flow)
     assert not inputs["state"][0].any()
     np.testing.assert_array_equal(inputs["state"][1:], answers[:-1])
 

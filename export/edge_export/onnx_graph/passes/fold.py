@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from edge_export.onnx_graph.model import STANDARD, Array, constant, initializer, name_of, remove, shapes_of
 
 _LARGEST = 1 << 20
 """Numbers that folding may add to a file; a larger table is cheaper to compute than to carry."""
+
+_SIZES = 64
+"""Numbers of a constant that may be sizes, counts or axes."""
+
+_GROWING = frozenset({
+    "Col2Im", "ConstantOfShape", "Einsum", "Expand", "EyeLike", "MaxUnpool", "OneHot", "Pad", "Range", "Resize", "Tile",
+    "Upsample",
+})  # fmt: skip
+"""Operators whose results are as large as a number says, which inference may not see."""
 
 _UNFOLDED = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Kept before constants too: readers take the integers as they are."""
@@ -88,12 +98,13 @@ def fold_node(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any)
         opsets: the model's operator sets.
 
     Returns:
-        Its outputs, an empty array for one that is left out; None where an input is no constant, where the operator is
-        none of ONNX's, draws random numbers, holds a graph, keeps integers for its reader, or has no definition that
-        runs for these types.
+        Its outputs, an empty array for one that is left out; None where an input is no constant, where they would hold
+        more than `_LARGEST` numbers (a node of a few bytes may ask for any memory), where the operator is none of
+        ONNX's, draws random numbers, holds a graph, keeps integers for its reader, or has no definition that runs for
+        these types.
     """
     names = [name for name in node.input if name]
-    if not _foldable(node) or not all(name in constants for name in names):
+    if not _foldable(node, constants, opsets):
         return None
     alone = helper.make_graph(
         [node],
@@ -113,10 +124,52 @@ def fold_node(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any)
     return found if all(array.dtype.kind in "biuf" for array in found) else None
 
 
-def _foldable(node: onnx.NodeProto) -> bool:
+def _size_of_result(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any) -> int:
+    """Return how many numbers a node's results hold, by ONNX's shape inference; where it cannot tell, what goes in.
+
+    Args:
+        node: of ONNX's own operators.
+        constants: all that it reads.
+        opsets: the model's operator sets.
+
+    Returns:
+        -1 where its result may be of any size.
+    """
+    if node.op_type == "Range":  # with an axis of 1 the evaluator takes what inference refuses
+        return _size_of_range(*(float(constants[name].ravel()[0]) for name in node.input))
+    known = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+             for name, array in constants.items()]  # fmt: skip
+    small = [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= _SIZES]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "size", known, outputs, small)
+    try:
+        made = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=list(opsets)))
+    except Exception:  # noqa: BLE001 - of C++: nothing is known of this node
+        return -1
+    found = [_numbers(info.type.tensor_type) for info in made.graph.output]
+    if None in found and node.op_type in _GROWING:
+        return -1
+    given = sum(array.size * max(1, array.ndim) for array in constants.values())
+    return sum(given if count is None else count for count in found)
+
+
+def _size_of_range(start: float, limit: float, delta: float) -> int:
+    rows = (limit - start) / delta if delta else math.inf
+    return math.ceil(max(0.0, rows)) if math.isfinite(rows) else -1
+
+
+def _numbers(kind: onnx.TypeProto.Tensor) -> int | None:
+    """Return how many numbers a tensor holds, None where a size is open."""
+    known = kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim)
+    return math.prod(dim.dim_value for dim in kind.shape.dim) if known else None
+
+
+def _foldable(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any) -> bool:
     draws = node.op_type.startswith(_RANDOM) or (node.op_type == "Dropout" and len(node.input) > 2)
     known = node.domain in {STANDARD, "ai.onnx"} and node.op_type not in _UNFOLDED
-    return known and not draws and not has_subgraph(node)
+    if not known or draws or has_subgraph(node) or not all(name in constants for name in node.input if name):
+        return False
+    return 0 <= _size_of_result(node, {name: constants[name] for name in node.input if name}, opsets) <= _LARGEST
 
 
 def has_subgraph(node: onnx.NodeProto) -> bool:

@@ -107,7 +107,7 @@ class Pipeline:
     ) -> None:
         self._intake = intake
         self._drift = drift
-        self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
+        self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by place
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)

@@ -333,6 +333,7 @@ class App:
             self.brokers.hold()  # until the last status is sent, whichever source or sink closes last
             if self.cloud is not None:
                 self.cloud.open()
+                self.pipeline.epochs.claim(self.cloud.claims())
             self.drops.start(self.loop)
             self.loop.each_iteration(self.pipeline.flush_iteration)
             for sink in self.sinks:
@@ -419,6 +420,8 @@ class App:
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _publish_outbox_status(self, failure_reason: str) -> None:
+        if not failure_reason and self.cloud is not None:  # it could not be read before
+            self.pipeline.epochs.claim(self.cloud.claims())
         self.brokers.publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
 
     def _notify_alive(self) -> None:

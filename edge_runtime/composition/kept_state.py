@@ -9,6 +9,7 @@ file (`AppConfig`)   holds            written
 ``thresholds_file``  thresholds       once a minute and at an orderly stop, as `edge_runtime.durable.soft_state` does
 ``gate_file``        gate's           the same
 ``drift_file``       sensors' begin   the same
+``epochs_file``      keys' epochs     the same
 ``examples_file``    users' examples  the same, and with each change
 ==================== ================ ==================================================================================
 
@@ -122,6 +123,8 @@ class KeptState:
         for file, part in learning:
             if part.active or model_changes:
                 self._soft_state(file, part.save, part.restore)
+        if config.epochs_file is not None:
+            self._open_epochs(config.epochs_file, pipeline)
         if self._examples is not None:
             self._open_examples(self._examples, pipeline, publish_status)
         path = config.state_file
@@ -188,6 +191,14 @@ class KeptState:
         self._resources.callback(state.close)
         state.open(self._loop)
         return state
+
+    def _open_epochs(self, path: Path, pipeline: Pipeline) -> None:
+        from edge_runtime.durable.kept_epochs import KeptEpochs  # noqa: PLC0415 - only where state is kept
+
+        kept = KeptEpochs(path, pipeline.epochs, pipeline.given, pipeline.marks)
+        kept.begin()
+        if state := self._soft_state(path, kept.take, kept.restore):
+            state.write_now()  # from now on a file that is not there is lost
 
     def _open_examples(self, examples: LearntExamples, pipeline: Pipeline, publish_status: PublishStatus) -> None:
         from edge_runtime.model import example_requests  # noqa: PLC0415 - only where there may be examples

@@ -219,6 +219,11 @@ class ReadingLog:
         self._progress.use(contract, self._window_config)
         self._submit_snapshot(windower)
 
+    @property
+    def marks(self) -> tuple[int, int]:
+        """See `Progress.marks`."""
+        return self._progress.marks
+
     def drained(self) -> bool:
         """Nothing waits for the disk."""
         return self._pending == 0

@@ -124,7 +124,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "late": Reason(
         "window",
         "samples",
-        f"they are older than what their key had shown: {_RATE}, if a message has one stamp for several {_MORE}",
+        "they are older than what their key had shown: its clock went back, as the log says, or "
+        f"{_RATE}, if a message has one stamp for several {_MORE}",
     ),
     "duplicate": Reason(
         "window",
@@ -187,6 +188,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     "outbox_evicted": Reason("outbox", "hard cases", "older ones made room: raise max_bytes under [outbox]"),
     "outbox_too_large": Reason("outbox", "hard cases", "one fills over a quarter of max_bytes: raise it"),
     "outbox_invalid": Reason("outbox", "hard cases", "their ids cannot be stored; shorten the keys"),
+    "outbox_taken": Reason(
+        "outbox",
+        "hard cases",
+        "other windows had their ids: the outbox could not be read at the start; later ones have ids of their own",
+    ),
     # -- messages of side channels
     "quarantined": Reason("broker", "messages", "they made a side channel fail before; the log says which, and where"),
     "status_internal_error": Reason("status", "messages", _DEFECT),

@@ -149,6 +149,11 @@ class Epochs:
                 continue
             self.claims.setdefault(key, Claims()).add(number, epoch, digest)
 
+    @property
+    def digested(self) -> bool:
+        """The outbox knows ids with digests: of a run that kept epochs."""
+        return any(one is not None for claims in self.claims.values() for one in claims.digests.values())
+
     def raised(self, key: str, number: int, epoch: int, digest: int) -> int:
         """Return by how much the epoch of a window rises, since its id is another one's (rule 5)."""
         claims = self.claims.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
@@ -70,6 +70,12 @@ class Keyed(Generic[Held]):
         yield from self.epochs.kept()
         for name, key in self._keys.items():
             yield name, key.numbers.note(key.segment)
+
+    def succeed(self, before: Keyed[Any]) -> None:
+        """Take over the keys of another windower, as far as their ids go."""
+        for name, given in list(before.given()):
+            before.epochs.keep(name, given)
+        self.epochs = before.epochs
 
     def _went_back(self, name: str, by_s: float) -> None:
         self._steps_back += 1

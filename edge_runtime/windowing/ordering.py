@@ -109,7 +109,10 @@ class Ordering:
         suspect, stream.suspect = stream.suspect, None
         if suspect is not None:
             behind = stream.newest - self.jump_s <= suspect[0][0] and suspect[0][-1] <= stream.newest
-            self._dropped["late" if behind else "bad_time"] += len(suspect[0])
+            if behind:
+                self._dropped["late"] += len(suspect[0])
+            else:
+                self._dropped["bad_time"] += len(suspect[0])
 
     def behind(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
@@ -193,9 +196,10 @@ class Ordering:
         old = times < stream.newest - self._lateness - self.shuffled_s
         if stream.suspect is None and known[old].all():
             old[:] = False
-        for reason, counted in (("duplicate", known & ~old), ("late", ~known & ~old)):
-            if counted.any():
-                self._dropped[reason] += int(counted.sum())
+        if again := int((known & ~old).sum()):
+            self._dropped["duplicate"] += again
+        if late := len(times) - int(old.sum()) - again:
+            self._dropped["late"] += late
         return np.asarray(old)
 
 

@@ -193,10 +193,10 @@ class Outbox:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
                 known = queries.insert(db, draft, cases)
-                draft.repeated += len(known) + len(result.duplicates)
+                for index in sorted(known):
+                    self._note_known(db, cases[index], result)
+                draft.repeated += len(result.duplicates)
             result.accepted = [case.id for index, case in enumerate(cases) if index not in known]
-            for index in known:
-                self._note_known(db, cases[index], result)
         elif result.duplicates:
             with self._file.transaction(db) as draft:
                 draft.repeated += len(result.duplicates)

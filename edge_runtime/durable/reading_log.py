@@ -219,14 +219,14 @@ class ReadingLog:
         self._progress.use(contract, self._window_config)
         self._submit_snapshot(windower)
 
+    def drained(self) -> bool:
+        """Nothing waits for the disk."""
+        return self._pending == 0
+
     @property
     def marks(self) -> tuple[int, int]:
         """See `Progress.marks`."""
         return self._progress.marks
-
-    def drained(self) -> bool:
-        """Nothing waits for the disk."""
-        return self._pending == 0
 
     def stop(self, windower: AnyWindower, timeout_s: float) -> None:
         """Write the state down, so that the next start has little to replay, and end."""

@@ -19,6 +19,7 @@ from edge_runtime.windowing.grid import SegmentState
 from edge_runtime.windowing.ordering import Block, PartState
 from edge_runtime.windowing.window import KeyState, Window
 
+_EPOCH: Final = Window._fields.index("epoch")
 _SIZE: Final = struct.Struct("<I")
 
 
@@ -109,8 +110,8 @@ def encode_snapshot(
     windows = []
     for seq, window in held:
         channels = window.samples.shape[1]
-        epoch = (window.epoch,) if window.epoch else ()
-        windows.append((seq, window.key, window.slot, window.start, len(window.samples), rows(window.context), *epoch))
+        head = (seq, window.key, window.slot, window.start, len(window.samples), rows(window.context))
+        windows.append((*head, *window[_EPOCH:]))
     keys: list[Any] = []
     given: dict[str, tuple[int, int]] = {}
     for name, newest, pending, suspect, segment, parts, settled, numbers in states:
@@ -127,13 +128,13 @@ def encode_snapshot(
             newest_block = None if tail is None else block(*tail)
             kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
         keys.append((name, _finite(newest), blocks, lone, kept_segment, *_encode_parts(settled, parts, block)))
-    head: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys, "given": given}
+    document: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys, "given": given}
     if events:
-        head["events"] = events
+        document["events"] = events
     if model is not None:
-        head["model"] = len(model)
+        document["model"] = len(model)
         blobs.append(model)
-    return _framed(head, blobs)
+    return _framed(document, blobs)
 
 
 def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:

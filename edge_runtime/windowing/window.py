@@ -149,6 +149,8 @@ def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered])
         epochs: with what the outbox knows.
         keys: that the windower holds.
     """
+    if not epochs.claims:
+        return windows
     by: dict[str, int] = {}
     for at, window in enumerate(windows):
         name, more = window.key, by.get(window.key, 0)
@@ -231,7 +233,7 @@ class Windower(Keyed[_Key]):
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
-        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
+        return settled(windows, self.epochs, self._keys)
 
     def flush(self, received: float = 0.0) -> list[Window]:
         """Use what still waits for the lateness bound, at the end of a recording or before stopping."""

@@ -150,7 +150,7 @@ def test_a_key_that_left_goes_on_in_its_epoch_and_one_that_is_forgotten_above_al
 
 def test_evicted_keys_have_new_ids_where_their_clock_begins_again() -> None:
     one = windower(max_keys=1)
-    windows = []
+    windows: list[Window] = []
     for _ in range(3):
         for key in ("a", "b"):
             values = np.random.default_rng(len(windows)).normal(size=(40, 2)).astype(np.float32)

@@ -99,7 +99,7 @@ class FrameWindower(Keyed[_Frames]):
             frames.numbers.highest = slot
             windows.append(Window(key, slot, stamp, values, values, received, epoch))
         self._metrics.counts["windows_total"] += len(windows)
-        return settled(windows, self.epochs, self._keys)
+        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
     def _held(self, key: str) -> _Frames:
         frames = self._keys.get(key)

@@ -8,6 +8,7 @@ that come in messages of their own.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Segment:
         """Number of grid point 0, counted from 1970."""
         self.epoch = 0
         """Epoch of its windows' ids (`edge_runtime.windowing.epochs`)."""
-        self.past: list[tuple[int, Float32]] = []
+        self.past: deque[tuple[int, Float32]] = deque(maxlen=PAST)
         """Rows that the buffer holds no longer: the first grid point, and every `hop`-th row from there."""
         self.buffer = buffer
         self.first = 0
@@ -120,7 +121,6 @@ class Rows:
         if first > held:  # rows at which windows begin
             at = held + -(segment.base + held) % self._hop
             segment.past.append((at, segment.buffer[at - held : first - held : self._hop].copy()))
-            del segment.past[:-PAST]
         buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
         buffer[:kept] = segment.buffer[first - held : segment.filled - held]
         segment.buffer = buffer

@@ -96,7 +96,7 @@ class JoinedWindower(Keyed[Joint]):
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
-        return settled(windows, self.epochs, self._keys)
+        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
     def flush(self, received: float = 0.0) -> list[Window]:
         """Use what still waits, for late samples or other channels, at the end of a recording or before stopping."""

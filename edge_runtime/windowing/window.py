@@ -149,8 +149,6 @@ def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered])
         epochs: with what the outbox knows.
         keys: that the windower holds.
     """
-    if not epochs.claims:
-        return windows
     by: dict[str, int] = {}
     for at, window in enumerate(windows):
         name, more = window.key, by.get(window.key, 0)
@@ -204,8 +202,7 @@ class Windower(Keyed[_Key]):
             state = state_of(name)
             if state is None:
                 state = self._new_key(reading)
-            else:
-                refresh(name)
+            refresh(name)
             segment = state.segment
             # The common case by far: one stamp, the model's own rate, and the samples that the grid expects next. It
             # is written out here, what `Grid` does included: calls and repeated look-ups would be a fifth of its time.
@@ -233,7 +230,7 @@ class Windower(Keyed[_Key]):
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
-        return settled(windows, self.epochs, self._keys)
+        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
     def flush(self, received: float = 0.0) -> list[Window]:
         """Use what still waits for the lateness bound, at the end of a recording or before stopping."""

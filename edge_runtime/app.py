@@ -333,7 +333,6 @@ class App:
             self.brokers.hold()  # until the last status is sent, whichever source or sink closes last
             if self.cloud is not None:
                 self.cloud.open()
-                self.pipeline.epochs.claim(self.cloud.claims())
             self.drops.start(self.loop)
             self.loop.each_iteration(self.pipeline.flush_iteration)
             for sink in self.sinks:
@@ -354,6 +353,9 @@ class App:
                 model_changes=self.updates is not None,
             )
             self.pipeline.recover(self.model.manifest.input, self._window)
+            # Not before: what is replayed has the ids that it had.
+            self.pipeline.epochs.claim([] if self.cloud is None else self.cloud.claims())
+            self.kept.open_epochs(self.pipeline)
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
                 deliver = self.observers.silence.watch(part or source.name, self.pipeline.deliver)
                 source.open(self.loop, own_readings(deliver, part, self._part.share, self.metrics))

@@ -123,8 +123,6 @@ class KeptState:
         for file, part in learning:
             if part.active or model_changes:
                 self._soft_state(file, part.save, part.restore)
-        if config.epochs_file is not None:
-            self._open_epochs(config.epochs_file, pipeline)
         if self._examples is not None:
             self._open_examples(self._examples, pipeline, publish_status)
         path = config.state_file
@@ -192,7 +190,11 @@ class KeptState:
         state.open(self._loop)
         return state
 
-    def _open_epochs(self, path: Path, pipeline: Pipeline) -> None:
+    def open_epochs(self, pipeline: Pipeline) -> None:
+        """Take in the epochs of keys, once windows are recovered and what the outbox knows is claimed."""
+        path = self._config.epochs_file
+        if path is None:
+            return
         from edge_runtime.durable.kept_epochs import KeptEpochs  # noqa: PLC0415 - only where state is kept
 
         kept = KeptEpochs(path, pipeline.epochs, pipeline.given, pipeline.marks)

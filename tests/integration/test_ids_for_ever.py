@@ -176,6 +176,24 @@ def test_what_is_delivered_again_after_a_kill_has_its_id_and_is_asked_once(whole
     assert all(parse_id(one)[2] == 0 for one in queued(tmp_path))
 
 
+@pytest.mark.slow
+def test_readings_that_are_replayed_give_the_ids_that_they_gave(whole: Path, tmp_path: Path) -> None:
+    """The file of epochs is newer than the reading log's last snapshot: it must not speak for what is replayed."""
+    app, out = tmp_path / "app.toml", tmp_path / "answers.jsonl"
+    with Mosquitto() as broker, Publisher(broker.port) as publisher:
+        text = APP.format(bundle=whole, broker=broker.url, port=free_port(), more="", sink=FILE)
+        app.write_text(f'durability = "reading"\n{text}[reading_log]\npath = "journal.db"\n')
+        parts = messages(life(7, 51.2))
+        for number, begin in enumerate((0, 10)):
+            with Process(tmp_path, "run", app, name=f"run-{number}") as process:
+                process.subscribed(broker)
+                publisher.send(parts[begin : begin + 10])
+                until(lambda n=begin + 10: len(set(ids(predictions(out)))) >= n, lambda p=process: p.err)  # type: ignore[misc]
+                process.kill()
+            (tmp_path / "outbox.epochs").write_bytes(b'{"floor":0,"keys":{"watch-0":[0,9000000]}}')
+    assert set(ids(predictions(out))) == {f"watch-0@{2560 + SAMPLES * i}" for i in range(WINDOWS)}
+
+
 def queued(folder: Path) -> list[str]:
     try:
         with Snapshot(OutboxConfig(path=folder / "outbox.db")) as copy:

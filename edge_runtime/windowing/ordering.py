@@ -10,6 +10,7 @@ The rules by which a clock that stepped is told from samples that are late, absu
    `Ordering.shuffled_s` too old. Ones of the old time refute them, and they are dropped as ``late``.
 3. They confirm each other when at least two readings, one after the other in time, hold as much as a window, or as
    lies between two of them: waiting for it costs nothing, since no window of a new time could be complete earlier.
+   Equal values prove little, so `_FLAT` times as much is needed of them.
 4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
 5. What is confirmed is used: the stream goes on at that time.
 """
@@ -30,6 +31,8 @@ from edge_runtime.windowing.config import WindowConfig
 
 _SHUFFLED: Final = 5
 """Periods by which samples are too old that came in another order, and are no clock that stepped."""
+
+_FLAT: Final = 4
 
 Block = tuple[Float64, Float32]
 """Stamps in order, (n,), and the values of those samples, (n, channels)."""
@@ -86,7 +89,8 @@ class Ordering:
         period = 1.0 / contract.rate_hz
         self.shuffled_s = _SHUFFLED * period
         """How far samples may be too old without being set aside."""
-        self._window_s = (max(contract.window, contract.hop) - 1.5) * period
+        # Three samples more than a hop: rule 4 compares where windows begin, and not at the two ends.
+        self._window_s = (max(contract.window, contract.hop + 4) - 1.5) * period
 
     def sort(self, times: Float64, values: Float32) -> Block:
         """Order samples by stamp; of equal stamps keep the first (rule 1)."""
@@ -129,7 +133,8 @@ class Ordering:
         if suspect is not None:
             times, values = _concatenate([suspect, (times, values)])
         stream.suspect = (times, values)
-        if suspect is None or times[-1] - times[0] < self._window_s:  # rule 3
+        least_s = self._window_s * (_FLAT if (values == values[:1]).all() else 1)
+        if suspect is None or times[-1] - times[0] < least_s:  # rule 3
             return None
         stream.suspect = None
         return times, values

@@ -358,6 +358,9 @@ class App:
             )
             self.pipeline.recover(self.model.manifest.input, self._window)
             self._turn.stamps.resume(self.pipeline.key_states())
+            # Not before: what is replayed has the ids that it had.
+            self.pipeline.epochs.claim([] if self.cloud is None else self.cloud.claims())
+            self.kept.open_epochs(self.pipeline)
             for source, part in zip_longest(self.sources, self.config.source):  # objects of the caller's own come last
                 deliver = self.observers.silence.watch(part or source.name, self.pipeline.deliver)
                 own = own_readings(deliver, part, self._part.share, self.metrics)
@@ -426,6 +429,8 @@ class App:
         self._notifier.status(f"stepped down {level} times: {reason}" if level else "well")
 
     def _publish_outbox_status(self, failure_reason: str) -> None:
+        if not failure_reason and self.cloud is not None:  # it could not be read before
+            self.pipeline.epochs.claim(self.cloud.claims())
         self.brokers.publish_status("outbox", {"accepting": not failure_reason, "failure_reason": failure_reason})
 
     def _notify_alive(self) -> None:

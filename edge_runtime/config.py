@@ -236,6 +236,12 @@ class AppConfig:
         return None if path is None else path.with_suffix(".drift")
 
     @property
+    def epochs_file(self) -> Path | None:
+        """File of the epochs of keys, from which ids follow: ``outbox.epochs`` beside the thresholds."""
+        path = self.thresholds_file
+        return None if path is None else path.with_suffix(".epochs")
+
+    @property
     def examples_file(self) -> Path | None:
         """File of the examples that users add on the device: ``outbox.examples`` beside the counters."""
         path = self.counters_file

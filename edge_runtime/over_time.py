@@ -121,11 +121,11 @@ class AnswersOverTime:
         Args:
             windows: of the answers, those of a key in their order.
             answers: (windows, labels) probabilities.
-            suspects: key and slot of windows that say nothing of the key.
+            suspects: places of windows that say nothing of the key.
         """
         step = self._step
         rows = [
-            row if suspects and (window.key, window.slot) in suspects else step(window.key, window.slot, row)
+            row if suspects and window.place in suspects else step(window.key, window.slot, row)
             for window, row in zip(windows, answers.tolist(), strict=True)
         ]
         return np.array(rows, np.float32)

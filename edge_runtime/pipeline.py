@@ -17,7 +17,7 @@ by `edge_runtime.drift`, which finds sensors that are mounted otherwise than in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edge_runtime.clock import Clock
@@ -43,6 +43,7 @@ from edge_runtime.tasks.follower import Follower
 from edge_runtime.tasks.key_thresholds import KeyThresholds
 from edge_runtime.types import Correction, Done, FinalAnswer, Float32, Hard, Prediction, Reading
 from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.epochs import Epochs, Given
 from edge_runtime.windowing.join import AnyWindower
 from edge_runtime.windowing.thinning import Thinning
 from edge_runtime.windowing.window import KeyState, Window
@@ -107,7 +108,7 @@ class Pipeline:
     ) -> None:
         self._intake = intake
         self._drift = drift
-        self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by key and slot
+        self._suspects: dict[tuple[str, int], str] = {}  # windows of this iteration, by place
         self._reading_log = reading_log
         self._writes_readings = reading_log is not None and reading_log.writes_readings
         self._events = events or EventTracker(None, metrics=metrics)
@@ -203,6 +204,19 @@ class Pipeline:
         elif done is not None:
             done()  # context alone is soft: nothing waits for it
 
+    @property
+    def epochs(self) -> Epochs:
+        """Epochs of keys, from which the ids of windows follow; the same object for as long as this lives."""
+        return self._windower.epochs
+
+    def given(self) -> Iterator[tuple[str, Given]]:
+        """Go through all keys that are known, with the epoch and the highest number of each."""
+        return self._windower.given()
+
+    def marks(self) -> tuple[int, int]:
+        """Return the numbers of the last iteration, and of the last up to which all answers are safe."""
+        return (0, 0) if self._reading_log is None else self._reading_log.marks
+
     def key_states(self) -> list[KeyState]:
         """Return what is held for each key, the one silent for longest first; views, to be looked at at once."""
         return self._windower.state()
@@ -292,6 +306,7 @@ class Pipeline:
         if windower is not None:
             self._ready += self._windower.flush(self._clock.monotonic())
             self._metrics.counts["window_restarts_total"] += len(self._windower)
+            windower.succeed(self._windower)
             self._windower = windower
         self.flush_iteration()
         if self._reading_log is not None:

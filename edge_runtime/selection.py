@@ -91,7 +91,7 @@ class Selection:
                 self._metrics.examples[f"budget_{refused}"] = used
             return
         prediction.route = "local" if audit else "provisional"  # rule 6
-        case = Hard(prediction, np.ascontiguousarray(context.T), trust, audit)
+        case = Hard(prediction, np.ascontiguousarray(context.T), trust, audit, digest=window.digest)
         if self._explainer is not None and explained is not None and not audit:
             case.explanation = self._explainer.explain(explained, window)
         hard.append(case)

@@ -201,3 +201,5 @@ class Hard:
     """Sent to check an answer that the gate trusted."""
     explanation: dict[str, Any] | None = None
     """Which parts of the window moved the answer (`edge_runtime.model.explain`); None: it was not asked for."""
+    digest: int | None = None
+    """Of the window's samples; tells another window with the same id."""

@@ -176,7 +176,7 @@ class Escalator:
         p = hard.prediction
         meta: dict[str, object] = {
             "start": p.start, "end": p.end, "label": p.label, "confidence": p.confidence, "scores": p.scores,
-            "hard": p.hard, "model": p.model, "variant": p.variant,
+            "hard": p.hard, "model": p.model, "variant": p.variant, "digest": hard.digest,
         }  # fmt: skip
         if own := own_fields(p):
             meta["own"] = own

@@ -89,6 +89,13 @@ class CloudPath:
         """
         self._saved_budget.open()
 
+    def claims(self) -> list[tuple[str, int | None]]:
+        """Return the ids that the outbox knows, with their digests; none where the disk fails."""
+        try:
+            return self.outbox.claims()
+        except StoreError:
+            return []
+
     def start(self) -> None:
         """Begin to send, once the sinks can take what comes back."""
         self.escalator.start()

@@ -9,6 +9,7 @@ file (`AppConfig`)   holds            written
 ``thresholds_file``  thresholds       once a minute and at an orderly stop, as `edge_runtime.durable.soft_state` does
 ``gate_file``        gate's           the same
 ``drift_file``       sensors' begin   the same
+``epochs_file``      keys' epochs     the same
 ``examples_file``    users' examples  the same, and with each change
 ==================== ================ ==================================================================================
 
@@ -188,6 +189,18 @@ class KeptState:
         self._resources.callback(state.close)
         state.open(self._loop)
         return state
+
+    def open_epochs(self, pipeline: Pipeline) -> None:
+        """Take in the epochs of keys, once windows are recovered and what the outbox knows is claimed."""
+        path = self._config.epochs_file
+        if path is None:
+            return
+        from edge_runtime.durable.kept_epochs import KeptEpochs  # noqa: PLC0415 - only where state is kept
+
+        kept = KeptEpochs(path, pipeline.epochs, pipeline.given, pipeline.marks)
+        kept.begin()
+        if state := self._soft_state(path, kept.take, kept.restore):
+            state.write_now()  # from now on a file that is not there is lost
 
     def _open_examples(self, examples: LearntExamples, pipeline: Pipeline, publish_status: PublishStatus) -> None:
         from edge_runtime.model import example_requests  # noqa: PLC0415 - only where there may be examples

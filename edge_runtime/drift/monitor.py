@@ -114,17 +114,17 @@ class Drift:
 
         Args:
             windows: all that are to be answered.
-            suspects: why the intake suspects windows, by key and slot; what is found here is written there, too.
+            suspects: why the intake suspects windows, by place; what is found here is written there, too.
         """
         judge = self._judge
         if judge is None:
             return
         every = judge.every
-        looks = [one for one in windows if one.slot % every == 0 and (one.key, one.slot) not in suspects]
+        looks = [one for one in windows if one.slot % every == 0 and one.place not in suspects]
         statistics, looks = judge.measure(looks)
-        rows = {(window.key, window.slot): at for at, window in enumerate(looks)}
+        rows = {window.place: at for at, window in enumerate(looks)}
         for window in windows:
-            at = rows.get((window.key, window.slot))
+            at = rows.get(window.place)
             if at is not None:
                 self._take(judge, window, statistics, at)
             key = self._keys.get(window.key)
@@ -146,7 +146,7 @@ class Drift:
 
     def _mark(self, window: Window, key: _Key, suspects: dict[tuple[str, int], str]) -> None:
         """Mark a window as suspect, besides what the intake says of it."""
-        place = window.key, window.slot
+        place = window.place
         before = suspects.get(place)
         reasons = set(before.split(",") if before else ())
         for cause in sorted(_MARKED.intersection(key.alarms) - reasons):

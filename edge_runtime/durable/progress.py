@@ -134,6 +134,11 @@ class Progress:
         return next(iter(self._open), self.seq + 1) - 1
 
     @property
+    def marks(self) -> tuple[int, int]:
+        """Number of the last iteration, and `acked`."""
+        return self.seq, self.acked
+
+    @property
     def event_backlog(self) -> int:
         """States of events that have changed and are not taken yet, about."""
         return self._events.backlog

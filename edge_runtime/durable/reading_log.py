@@ -223,6 +223,11 @@ class ReadingLog:
         """Nothing waits for the disk."""
         return self._pending == 0
 
+    @property
+    def marks(self) -> tuple[int, int]:
+        """See `Progress.marks`."""
+        return self._progress.marks
+
     def stop(self, windower: AnyWindower, timeout_s: float) -> None:
         """Write the state down, so that the next start has little to replay, and end."""
         if self._commits.running and not self._broken:

@@ -14,10 +14,12 @@ import numpy as np
 import orjson
 
 from edge_runtime.types import Reading
+from edge_runtime.windowing.epochs import NEVER, Given
 from edge_runtime.windowing.grid import SegmentState
 from edge_runtime.windowing.ordering import Block, PartState
 from edge_runtime.windowing.window import KeyState, Window
 
+_EPOCH: Final = Window._fields.index("epoch")
 _SIZE: Final = struct.Struct("<I")
 
 
@@ -108,9 +110,12 @@ def encode_snapshot(
     windows = []
     for seq, window in held:
         channels = window.samples.shape[1]
-        windows.append((seq, window.key, window.slot, window.start, len(window.samples), rows(window.context)))
+        head = (seq, window.key, window.slot, window.start, len(window.samples), rows(window.context))
+        windows.append((*head, *window[_EPOCH:]))
     keys: list[Any] = []
-    for name, newest, pending, suspect, segment, parts, settled in states:
+    given: dict[str, tuple[int, int]] = {}
+    for name, newest, pending, suspect, segment, parts, settled, numbers in states:
+        given[name] = numbers.epoch, numbers.number
         kept_segment = None
         blocks = [block(*one) for one in pending]
         lone = None if suspect is None else block(*suspect)
@@ -123,13 +128,13 @@ def encode_snapshot(
             newest_block = None if tail is None else block(*tail)
             kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
         keys.append((name, _finite(newest), blocks, lone, kept_segment, *_encode_parts(settled, parts, block)))
-    head: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys}
+    document: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys, "given": given}
     if events:
-        head["events"] = events
+        document["events"] = events
     if model is not None:
-        head["model"] = len(model)
+        document["model"] = len(model)
         blobs.append(model)
-    return _framed(head, blobs)
+    return _framed(document, blobs)
 
 
 def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyState]]:
@@ -143,9 +148,10 @@ def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyStat
         return blobs.array("<f8", n), blobs.array("<f4", n, width)
 
     windows = []
-    for seq, key, slot, start, n, kept in blobs.head["windows"]:
+    for seq, key, slot, start, n, kept, *epoch in blobs.head["windows"]:
         context = blobs.array("<f4", kept, channels)
-        windows.append((seq, Window(key, slot, start, context[len(context) - n :], context, 0.0)))
+        windows.append((seq, Window(key, slot, start, context[len(context) - n :], context, 0.0, *epoch)))
+    given = blobs.head.get("given", {})  # files of earlier releases have none
     states = []
     for name, newest, pending, suspect, held, *joined in blobs.head["keys"]:
         blocks = [block(n) for n in pending]
@@ -156,7 +162,7 @@ def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyStat
             rows = blobs.array("<f4", n, channels)
             newest_block = None if tail is None else block(tail)
             segment = SegmentState(anchor, base, next_window, filled, _or_never(last_t), newest_block, rows)
-        state = KeyState(name, _or_never(newest), blocks, lone, segment)
+        state = KeyState(name, _or_never(newest), blocks, lone, segment, given=Given(*given.get(name, (0, NEVER))))
         if joined:
             settled, parts = joined
             state = state._replace(settled=_or_never(settled), parts=[_decode_part(part, block) for part in parts])

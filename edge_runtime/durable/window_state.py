@@ -136,6 +136,11 @@ class SavedWindows:
         """Windows are other ones from now on."""
         self._progress.use(contract, self._config)
 
+    @property
+    def marks(self) -> tuple[int, int]:
+        """See `Progress.marks`."""
+        return self._progress.marks
+
     def drained(self) -> bool:
         """Nothing waits for the disk."""
         return True

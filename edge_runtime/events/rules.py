@@ -5,7 +5,7 @@ a window was answered, nor together with which others, nor what the cloud says o
 same events, with the same ids, in any batches and after any restart.
 
 1. Steps count in the order of their windows' starts. One that is not later than the step before it is left out, unless
-   it is more than `max_jump_s` earlier: then the key's clock was set back, and the key begins again.
+   it is of a later epoch, or more than `max_jump_s` earlier: then the key's clock was set back, and it begins again.
 2. Where a window begins more than a window's length after the end of the one before, there is a *gap*: scores and
    counts from before it are forgotten, and an open event ends at the last step before it.
 3. The score of a step is the label's probability over its last `smooth_windows` steps since the gap, smoothed: their
@@ -47,6 +47,8 @@ class Step:
     end: float
     scores: Sequence[float]
     """The probability of each rule's label, in the order of the rules."""
+    epoch: int = 0
+    """Of the window's id."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class KeyState:
     """Number of the last step since the gap."""
     rules: tuple[RuleState, ...]
     """In the order of the rules."""
+    epoch: int = 0
+    """Of the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def advance(
     """
     changes: list[Change] = []
     if state is not None and step.start <= state.start:  # rule 1
-        if _us(state.start - step.start) <= _us(max_jump_s):
+        if step.epoch <= state.epoch and _us(state.start - step.start) <= _us(max_jump_s):
             return state, []
         changes = ended(rules, state, "clock")
         state = None
@@ -151,7 +155,7 @@ def advance(
         now.append(after)
         if change is not None:
             changes.append(change)
-    return KeyState(step.start, step.end, state.step + 1, tuple(now)), changes
+    return KeyState(step.start, step.end, state.step + 1, tuple(now), step.epoch), changes
 
 
 def ended(rules: Sequence[EventRule], state: KeyState, reason: str) -> list[Change]:

@@ -93,7 +93,8 @@ class EventTracker:
         state = self._keys.get(key)
         if state is None and len(self._keys) >= self._max_keys:
             self._evict(out)
-        step = Step(answer.id, answer.start, answer.end, [answer.scores[column] for column in self._columns])
+        scores = [answer.scores[column] for column in self._columns]
+        step = Step(answer.id, answer.start, answer.end, scores, int(answer.id[len(key) + 1 :].partition("~")[2] or 0))
         state, changes = advance(self.rules, state, step, gap_s=self._gap_s, max_jump_s=self._max_jump_s)
         self._keys[key] = self._changed[key] = state
         self._keys.move_to_end(key)

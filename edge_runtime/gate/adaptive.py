@@ -76,8 +76,8 @@ class Answered(Protocol):
         """Stream that it is of."""
 
     @property
-    def slot(self) -> int:
-        """Its number within the stream."""
+    def place(self) -> tuple[str, int]:
+        """Its stream, and its place there."""
 
     @property
     def id(self) -> str:
@@ -174,7 +174,7 @@ class AdaptiveGate:
         Args:
             windows: those of a key in their order.
             trust: the gate's score of each.
-            suspects: key and slot of windows from which nothing is learnt.
+            suspects: places of windows from which nothing is learnt.
         """
         decided = []
         for window, score in zip(windows, trust, strict=True):
@@ -190,7 +190,7 @@ class AdaptiveGate:
                 place += zlib.crc32(window.id.encode()) / 2**32 * self._unit
             beyond = place < state.threshold
             decided.append(beyond)
-            if not suspects or (window.key, window.slot) not in suspects:
+            if not suspects or window.place not in suspects:
                 self._learn(state, place, beyond=beyond)
         self._unshown += len(windows)
         if self._unshown >= max(FEWEST, len(self._keys)):

@@ -139,7 +139,7 @@ class Intake:
         """Look at windows, in order for each key.
 
         Returns:
-            Why a window is suspect, by key and slot, for example ``rate`` or ``rate,stuck``; the others are missing.
+            Why a window is suspect, by place, for example ``rate`` or ``rate,stuck``; the others are missing.
         """
         marked: dict[tuple[str, int], str] = {}
         get = self._keys.get
@@ -152,7 +152,7 @@ class Intake:
             self._look_at(key, window)
             if key.suspect:
                 reasons = sorted(key.suspect)
-                marked[window.key, window.slot] = ",".join(reasons)
+                marked[window.place] = ",".join(reasons)
                 for reason in reasons:
                     self._metrics.counts[f'suspect_windows_total{{reason="{reason}"}}'] += 1
         return marked

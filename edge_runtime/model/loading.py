@@ -181,7 +181,7 @@ class LoadedVariant:
         done: list[Gathered] = []
         for turn in rounds(windows, self.max_batch):
             here = [windows[position] for position in turn]
-            positions.update(((window.key, window.slot), at) for window, at in zip(here, turn, strict=True))
+            positions.update((window.place, at) for window, at in zip(here, turn, strict=True))
             try:
                 answers, before = self._step(states, here, keep=True)
             except Exception:
@@ -191,7 +191,7 @@ class LoadedVariant:
             done.append(before)
             answered += answers.windows
             parts.append(answers.rows.copy())
-        order = sorted(range(len(answered)), key=lambda at: positions[answered[at].key, answered[at].slot])
+        order = sorted(range(len(answered)), key=lambda at: positions[answered[at].place])
         return Answers(np.concatenate(parts)[order], [answered[at] for at in order])
 
     def close(self) -> None:

@@ -200,8 +200,8 @@ class StateStore:
         hop = self._hop
         if self._held:
             for position, window in enumerate(windows):
-                if (window.key, window.slot) in self._held:
-                    self._held[window.key, window.slot] = _Before(before, position)
+                if window.place in self._held:
+                    self._held[window.place] = _Before(before, position)
         self._write(before.rows, [window.slot + hop for window in windows], states)
 
     def undo(self, before: Gathered) -> None:
@@ -233,12 +233,12 @@ class StateStore:
     def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
         """See `edge_runtime.durable.model_states.ModelStates`; what `gather` has copied is kept."""
         for window in windows:
-            self._held[window.key, window.slot] = _BEGINS if begins else None
+            self._held[window.place] = _BEGINS if begins else None
 
     def release(self, windows: Sequence[Window]) -> None:
         """See `edge_runtime.durable.model_states.ModelStates`."""
         for window in windows:
-            self._held.pop((window.key, window.slot), None)
+            self._held.pop(window.place, None)
 
     def save(self, *, whole: bool) -> bytes:
         """See `edge_runtime.durable.model_states.ModelStates`.

@@ -190,8 +190,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "late": Reason(
         "window",
         "samples",
-        f"they are older than what their key had shown: {_RATE}, if a message has one stamp for several; if they come "
-        f"in another order, set lateness_s under [window] {_MORE}",
+        f"they are older than what their key had shown: if its clock went back, the log says so; {_RATE}, if a message "
+        f"has one stamp for several; if they come in another order, set lateness_s under [window] {_MORE}",
     ),
     "duplicate": Reason(
         "window",
@@ -266,6 +266,11 @@ REASONS: Final[Mapping[str, Reason]] = {
     "outbox_evicted": Reason("outbox", "hard cases", "older ones made room: raise max_bytes under [outbox]"),
     "outbox_too_large": Reason("outbox", "hard cases", "one fills over a quarter of max_bytes: raise it"),
     "outbox_invalid": Reason("outbox", "hard cases", "their ids cannot be stored: shorten the keys"),
+    "outbox_taken": Reason(
+        "outbox",
+        "hard cases",
+        "other windows had their ids, as the outbox could not be read at the start: later ones have ids of their own",
+    ),
     # -- messages of side channels
     "quarantined": Reason("broker", "messages", "they made a side channel fail before: the log says which, and where"),
     "status_internal_error": Reason("status", "messages", _DEFECT),

@@ -108,7 +108,7 @@ def marked(
     """Return the answers; those of windows whose readings are suspect are hard, and say why."""
     found = list(made)
     for i, (window, answer) in enumerate(zip(windows, made, strict=True)):
-        suspect = suspects.get((window.key, window.slot))
+        suspect = suspects.get(window.place)
         if suspect is not None:
             answer.hard = True
             found[i] = suspected(answer, suspect)

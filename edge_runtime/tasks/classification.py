@@ -137,11 +137,11 @@ class Classification:
         """See `Task`."""
         # The same figures in the record as in the decision: rounding after the gate, to what float32 can carry.
         rows = answers.astype(np.float64).round(7).tolist()
-        keys, slots, starts, _, _, _ = zip(*windows, strict=True)
+        keys, slots, starts, _, _, _, epochs = zip(*windows, strict=True)
         labels, length, (model, variant) = self._labels, self._length_s, by
         return [
             Prediction(
-                f"{key}@{slot}",
+                f"{key}@{slot}~{epoch}" if epoch else f"{key}@{slot}",  # `Window.id`, without its calls
                 key,
                 start := round(begin * 1e6) / 1e6,  # microseconds; a third of the time of round(x, 6)
                 round((start + length) * 1e6) / 1e6,
@@ -154,8 +154,8 @@ class Classification:
                 variant,
                 latency_ms,
             )
-            for key, slot, begin, label, scores, difficult, latency_ms in zip(
-                keys, slots, starts, decision.best, rows, decision.hard, latencies_ms, strict=True
+            for key, slot, epoch, begin, label, scores, difficult, latency_ms in zip(
+                keys, slots, epochs, starts, decision.best, rows, decision.hard, latencies_ms, strict=True
             )
         ]
 

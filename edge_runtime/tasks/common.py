@@ -75,7 +75,7 @@ class WindowTask(ABC):
         made, length, (model, variant) = self.types.prediction, self._length_s, by
         return [
             made(
-                f"{window.key}@{window.slot}",
+                window.id,
                 window.key,
                 start := round(window.start * 1e6) / 1e6,
                 round((start + length) * 1e6) / 1e6,

@@ -30,6 +30,6 @@ class Follower(Protocol):
         Args:
             windows: those of a key in their order.
             numbers: (windows, ...), what the model says.
-            suspects: key and slot of windows from which nothing is learnt.
+            suspects: places of windows from which nothing is learnt.
         """
         ...

@@ -92,7 +92,7 @@ class KeyThresholds:
         Args:
             windows: of the scores, those of a key in their order.
             scores: (windows, 1).
-            suspects: key and slot of windows from which nothing is learnt.
+            suspects: places of windows from which nothing is learnt.
 
         Returns:
             (windows, 2); NaN as the threshold where it is still the bundle's.
@@ -105,7 +105,7 @@ class KeyThresholds:
             self._keys.move_to_end(window.key)
             if not state.highest and state.seen:
                 thresholds[i] = state.threshold
-            if math.isfinite(score) and (window.key, window.slot) not in suspects:
+            if math.isfinite(score) and window.place not in suspects:
                 self._learn(state, score)
         return np.stack([scores[:, 0], thresholds], axis=1)
 

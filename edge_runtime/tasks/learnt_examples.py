@@ -163,7 +163,7 @@ class LearntExamples:
         """Remember the numbers of windows for a while (rule 5), not of suspect ones; returns them as they are."""
         most = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
         for window, row in zip(windows, numbers, strict=True):
-            if (window.key, window.slot) not in suspects and np.isfinite(row).all():
+            if window.place not in suspects and np.isfinite(row).all():
                 self._recent[window.id] = row.reshape(-1).copy()
         while len(self._recent) > most:
             self._recent.popitem(last=False)

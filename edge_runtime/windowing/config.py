@@ -28,7 +28,7 @@ class WindowConfig:
     max_keys: int = 10_000
     """Keys held at a time; the one that was silent longest leaves first, and is counted."""
     max_jump_s: float = 60.0
-    """A step of a key's clock beyond this needs a second reading that agrees."""
+    """A step of a key's clock beyond this needs a second reading that agrees; a shorter one back, a window of them."""
 
     def __post_init__(self) -> None:
         if self.lateness_s < 0:

@@ -8,6 +8,7 @@ that come in messages of their own.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,18 +20,38 @@ from edge_runtime.types import Float32, Float64
 Columns = slice | npt.NDArray[np.intp]
 """Columns of the contract."""
 ALL: Final = slice(None)
+PAST: Final = 24
+"""Buffers whose rows at the beginnings of windows are remembered, to tell what is delivered again from another time."""
+_HELD: Final = 32
+"""Fewest rows that a buffer keeps, for the same end."""
 
 
 class Segment:
     """One key's grid: an append-only buffer that is replaced, never rewound, so that windows can be views of it."""
 
-    __slots__ = ("anchor", "base", "buffer", "filled", "first", "hole", "last_t", "next_window", "tail")
+    __slots__ = (
+        "anchor",
+        "base",
+        "buffer",
+        "epoch",
+        "filled",
+        "first",
+        "hole",
+        "last_t",
+        "next_window",
+        "past",
+        "tail",
+    )
 
     def __init__(self, anchor: float, base: int, next_window: int, buffer: Float32) -> None:
         self.anchor = anchor
         """Stamp of grid point 0."""
         self.base = base
-        """Number of grid point 0, counted from the epoch."""
+        """Number of grid point 0, counted from 1970."""
+        self.epoch = 0
+        """Epoch of its windows' ids (`edge_runtime.windowing.epochs`)."""
+        self.past: deque[tuple[int, Float32]] = deque(maxlen=PAST)
+        """Rows that the buffer holds no longer: the first grid point, and every `hop`-th row from there."""
         self.buffer = buffer
         self.first = 0
         """Grid point that ``buffer[0]`` holds."""
@@ -69,16 +90,16 @@ class Rows:
     def __init__(self, contract: InputContract) -> None:
         self._n = contract.window
         self._hop = contract.hop
-        self._rate = contract.rate_hz
+        self.rate = contract.rate_hz
         self._period = 1.0 / contract.rate_hz
         self._snap = contract.snap / contract.rate_hz
         self._history = contract.history
-        self._capacity = 2 * contract.history
+        self._capacity = 2 * max(contract.history, _HELD)
         self._channels = len(contract.channels)
 
     def begin(self, anchor: float) -> Segment:
         """Begin a segment whose first sample has this stamp."""
-        base = round(anchor * self._rate)
+        base = round(anchor * self.rate)
         buffer = np.empty((self._capacity, self._channels), np.float32)
         return Segment(anchor, base, -base % self._hop, buffer)
 
@@ -95,21 +116,42 @@ class Rows:
         """
         held = segment.first
         whole = segment.filled if lowest is None else lowest
-        first = max(held, min(segment.next_window + self._n - self._history, whole))
+        first = max(held, min(segment.next_window + self._n - self._history, whole - _HELD))
         kept = segment.filled - first
+        if first > held:  # rows at which windows begin
+            at = held + -(segment.base + held) % self._hop
+            segment.past.append((at, segment.buffer[at - held : first - held : self._hop].copy()))
         buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
         buffer[:kept] = segment.buffer[first - held : segment.filled - held]
         segment.buffer = buffer
         segment.first = first
         return kept
 
-    def count_known(
+    def known(
         self, segment: Segment, filled: int, times: Float64, values: Float32, columns: Columns = ALL
-    ) -> int:
-        """Count the samples whose values the grid has at their place: they were delivered once more."""
-        slots = np.rint((times - segment.anchor) * self._rate).astype(np.int64) - segment.first
+    ) -> npt.NDArray[np.bool_]:
+        """Return which samples have the values that the grid has at their place: they were delivered once more."""
+        slots = np.rint((times - segment.anchor) * self.rate).astype(np.int64) - segment.first
         inside = (slots >= 0) & (slots < filled - segment.first)
-        return int((segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1).sum())
+        inside[inside] = (segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1)
+        return inside
+
+    def same_rows(self, segment: Segment, filled: int, at: int, rows: Float32, columns: Columns = ALL) -> bool:
+        """Tell whether these rows are those that the grid has, or had, from this point on: they were delivered again.
+
+        Most of those that can be compared must be the same. Rows that all have the same values prove nothing.
+        """
+        pairs = [(segment.first, segment.buffer[: filled - segment.first, columns], 1)]
+        pairs += [(first, past[:, columns], self._hop) for first, past in segment.past]
+        same = compared = 0
+        if not (rows != rows[:1]).any():
+            return False
+        for first, held, step in pairs:
+            points = first + step * np.arange(len(held))
+            inside = (points >= at) & (points < at + len(rows))
+            equal = (held[inside] == rows[points[inside] - at]).all(axis=1)
+            same, compared = same + int(equal.sum()), compared + len(equal)
+        return 2 * same > compared
 
     # -- over a restart ----------------------------------------------------------------------------------------------
 
@@ -135,7 +177,7 @@ class Rows:
 
     def points(self, segment: Segment, filled: int, until: float) -> Float64:
         """Stamps of the grid points from number `filled` up to a time."""
-        count = math.floor((until - segment.anchor) * self._rate) + 1 - filled
+        count = math.floor((until - segment.anchor) * self.rate) + 1 - filled
         steps = np.arange(filled, filled + max(0, count), dtype=np.float64)
         return segment.anchor + steps * self._period
 

@@ -37,13 +37,14 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.epochs import Numbers
 from edge_runtime.windowing.frames import FrameWindower
 from edge_runtime.windowing.grid import Segment
 from edge_runtime.windowing.joint import Joint
 from edge_runtime.windowing.keyed import Keyed
 from edge_runtime.windowing.ordering import Block, Stream, stamps
 from edge_runtime.windowing.track import Apart, Sensors, Track, TrackGrid
-from edge_runtime.windowing.window import Cutter, KeyState, Window, Windower
+from edge_runtime.windowing.window import Cutter, KeyState, Window, Windower, settled
 
 
 class JoinedWindower(Keyed[Joint]):
@@ -68,6 +69,7 @@ class JoinedWindower(Keyed[Joint]):
         self._names = [channel.name for channel in contract.channels]
         self._all = tuple(range(len(contract.channels)))
         self._n = contract.window
+        self._hop = contract.hop
         self._history = contract.history
         self._reach = max(self._config.wait(contract), self._config.lateness_s)
         self._grid = TrackGrid(contract)
@@ -94,14 +96,16 @@ class JoinedWindower(Keyed[Joint]):
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
-        return windows
+        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
     def flush(self, received: float = 0.0) -> list[Window]:
         """Use what still waits, for late samples or other channels, at the end of a recording or before stopping."""
         windows: list[Window] = []
         for key in self._keys.values():
             for track in key.tracks:
-                if track.suspect is not None:
+                if track.suspect is not None and self._order.near(track.suspect[0], track.newest):
+                    self._order.trust(track)
+                elif track.suspect is not None:
                     self._set_apart(key, track, track.suspect)
                     track.suspect = None
                     self._elect(key, track, windows, received, jumped=True)
@@ -123,7 +127,7 @@ class JoinedWindower(Keyed[Joint]):
         """Go on where another windower of the same contract was; the keys, the one silent for longest first."""
         self._keys.clear()
         for state in states:
-            key = self._keys[state.name] = Joint.restore(state, self._sensors, self._grid)
+            key = self._keys[state.name] = Joint.restore(state, self._sensors, self._grid, self._hop)
             self._order.waiting += key.waiting()
 
     # -- keys, and the channels that come together -------------------------------------------------------------------
@@ -132,7 +136,7 @@ class JoinedWindower(Keyed[Joint]):
         left = self._evict()
         if left is not None and (lost := sum(map(self._order.discard, left.streams()))):
             self._metrics.dropped["evicted"] += lost
-        key = self._keys[name] = Joint(name, self._sensors.tracks())
+        key = self._keys[name] = Joint(name, self._sensors.tracks(), Numbers(self.epochs.take(name), self._hop))
         return key
 
     # -- samples of one track: rules 6 and 10 ------------------------------------------------------------------------
@@ -150,20 +154,43 @@ class JoinedWindower(Keyed[Joint]):
             stream, bound = track.apart, track.apart.newest - self._config.lateness_s
         if times[0] <= bound:
             keep = times > bound
-            self._count_late(key, track, times[~keep], values[~keep])
-            if track.apart is None:
-                track.stand(times[~keep][-1:], values[~keep][-1:])
+            self._late(key, track, (times[~keep], values[~keep]), windows, received)
             times, values = times[keep], values[keep]
             if not len(times):
                 return
+        order.trust(track)
         order.hold(stream, times, values)
         if track.apart is not None:
             self._elect(key, track, windows, received, jumped=False)
 
-    def _count_late(self, key: Joint, track: Track, times: Float64, values: Float32) -> None:
-        segment, filled = key.segment, track.filled
-        known = 0 if segment is None else self._grid.count_known(segment, filled, times, values, track.target)
-        self._order.count_late(track, times, known)
+    def _late(self, key: Joint, track: Track, block: Block, windows: list[Window], received: float) -> None:
+        """Count samples that are too old; go on at their time once they confirm that the key's clock stepped back."""
+        segment, (times, values) = key.segment, block
+        known = np.zeros(len(times), np.bool_)
+        if segment is not None:
+            known = self._grid.known(segment, track.filled, times, values, track.target)
+        old = self._order.count_late(track, times, known)
+        if track.apart is not None:
+            self._drop_late(int(old.sum()))
+            return
+        track.stand(times[-1:], values[-1:])
+        if not old.any() or (confirmed := self._order.behind(track, times[old], values[old])) is None:
+            return
+        if segment is not None and self._grid.delivered_again(segment, track, *confirmed):
+            self._metrics.dropped["duplicate"] += len(confirmed[0])
+            return
+        apart = Apart(key.newest)
+        self._order.hold(apart, *confirmed)
+        if key.follows(apart, self._order.jump_s, jumped=True):
+            track.apart = apart
+            self._elect(key, track, windows, received, jumped=True)
+            return
+        self._drop_late(self._order.discard(apart) - int(old.sum()))
+        track.suspect = times[old], values[old]  # for the others, whose clocks may follow
+
+    def _drop_late(self, lost: int) -> None:
+        if lost:
+            self._metrics.dropped["late"] += lost
 
     def _settle(self, key: Joint, windows: list[Window], received: float) -> None:
         """Use what no earlier sample of any channel can precede any more."""
@@ -182,13 +209,10 @@ class JoinedWindower(Keyed[Joint]):
         """Decide whose time a block is in; False when it has been set aside as suspect."""
         order = self._order
         if key.newest == -math.inf or order.near(times, key.newest) or track.holds(key.newest - float(times[-1])):
-            if lost := order.trust(track):
-                self._metrics.dropped["bad_time"] += lost
             self._rejoin(track)
             return True
         if track.apart is not None and order.near(times, track.apart.newest):
-            if lost := order.trust(track):
-                self._metrics.dropped["bad_time"] += lost
+            order.trust(track)
         elif track.apart is None and track.newest == -math.inf:
             self._set_apart(key, track)
         else:
@@ -225,13 +249,12 @@ class JoinedWindower(Keyed[Joint]):
                 self._metrics.dropped["other_clock"] += lost
             return
         self._metrics.counts["clock_jumps_total"] += 1
-        if apart.newest > key.newest:  # as after any silence: nothing earlier can come, and rule 7 ends the segment
-            self._use(key, math.inf, windows, received)
-        else:
+        self._use(key, math.inf, windows, received)  # as after any silence: nothing earlier can come
+        if apart.newest <= key.newest:
             for one in key.tracks:
-                if lost := self._order.discard(one):
-                    self._metrics.dropped["bad_time"] += lost
                 one.clear()
+            self._went_back(key.name, key.newest - apart.newest)
+            key.numbers.note(key.segment)
             key.segment, key.settled = None, -math.inf
         key.move(apart.newest, self._order)
 
@@ -263,7 +286,8 @@ class JoinedWindower(Keyed[Joint]):
         if key.segment is not None:
             self._metrics.counts["gaps_total"] += 1
             self._fill(key, key.segment, key.settled, windows, received, closed=True)
-        key.segment = self._grid.begin(anchor)
+            key.numbers.note(key.segment)
+        key.segment = key.numbers.begin(self._grid.begin(anchor))
         for track in key.tracks:
             track.filled = 0
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from edge_runtime.types import Float64
+from edge_runtime.windowing.epochs import Numbers
 from edge_runtime.windowing.grid import Segment
 from edge_runtime.windowing.ordering import Block, Ordering, Stream
 from edge_runtime.windowing.track import Apart, Sensors, Track, TrackGrid
@@ -24,12 +25,14 @@ class Joint:
     Args:
         name: of the key.
         tracks: of all channels that sensors send.
+        numbers: that its windows have.
     """
 
-    __slots__ = ("_routes", "name", "newest", "segment", "settled", "tracks")
+    __slots__ = ("_routes", "name", "newest", "numbers", "segment", "settled", "tracks")
 
-    def __init__(self, name: str, tracks: list[Track]) -> None:
+    def __init__(self, name: str, tracks: list[Track], numbers: Numbers) -> None:
         self.name = name
+        self.numbers = numbers
         self.tracks = tracks
         self._routes: dict[tuple[int, ...], Route] = {}
         self.segment: Segment | None = None
@@ -59,15 +62,16 @@ class Joint:
         """Return what `restore` needs; views, to be encoded at once."""
         segment = None if self.segment is None else grid.state(self.segment, self.lowest())
         parts = [track.state() for track in self.tracks]
-        return KeyState(self.name, self.newest, [], None, segment, parts, self.settled)
+        return KeyState(self.name, self.newest, [], None, segment, parts, self.settled, self.numbers.note(self.segment))
 
     @staticmethod
-    def restore(state: KeyState, sensors: Sensors, grid: TrackGrid) -> Joint:
+    def restore(state: KeyState, sensors: Sensors, grid: TrackGrid, hop: int) -> Joint:
         """Restore a key that goes on where another one was."""
-        key = Joint(state.name, [sensors.restore(part) for part in state.parts])
+        key = Joint(state.name, [sensors.restore(part) for part in state.parts], Numbers(state.given, hop))
         key.newest, key.settled = state.newest, state.settled
         if state.segment is not None:
             key.segment = grid.restore(state.segment)
+            key.segment.epoch = state.given.epoch
             key.segment.hole = key.segment.filled  # rows may hold NaN: windows are looked at until these have gone
         return key
 
@@ -101,7 +105,7 @@ class Joint:
     def follows(self, apart: Apart, jump_s: float, *, jumped: bool) -> bool:
         """Decide whether the key goes on in the time of a track that was set apart.
 
-        1. Most of the channels that were heard lately are there; half are enough where this one has just jumped there.
+        1. Most of the channels that were heard lately are or seem to be there; half are enough if this one just jumped.
            A channel that is held for longer than clocks may differ has no say: its last sample may be old.
         2. Or the key's own time has stood still since, for longer than `jump_s` of that one.
         """
@@ -109,6 +113,8 @@ class Joint:
         for track in self.tracks:
             if track.apart is not None:
                 there += len(track.columns) * (abs(track.apart.newest - apart.newest) <= jump_s)
+            elif track.suspect is not None and abs(track.suspect[0][-1] - apart.newest) <= jump_s:
+                there += len(track.columns)
             elif track.newest >= self.newest - jump_s and not track.holds(jump_s):
                 here += len(track.columns)
         if there > here or (jumped and there == here):  # rule 1

@@ -1,26 +1,44 @@
 """Order of a stream's samples: rule 1, lateness and clock jumps of `edge_runtime.windowing.window`.
 
 Both windowers order by this code: one stream is a key, or a part of a key whose channels come in messages of their own.
+
+The rules by which a clock that stepped is told from samples that are late, absurd, or delivered again:
+
+1. Samples further than `Ordering.jump_s` from the stream's newest stamp are set aside. The next ones that are near them
+   confirm them; ones of the old time refute them, and they are dropped as ``bad_time``.
+2. Nearer ones that are too old to be used, and that the grid does not have, are set aside, too, once they are more than
+   `Ordering.shuffled_s` too old. Ones of the old time refute them, and they are dropped as ``late``.
+3. They confirm each other when at least two readings, one after the other in time, hold as much as a window, or as
+   lies between two of them: waiting for it costs nothing, since no window of a new time could be complete earlier.
+   Equal values prove little, so `_FLAT` times as much is needed of them.
+4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
+5. What is confirmed is used: the stream goes on at that time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
 
-_EVEN = 4.0
+_EVEN: Final = 4.0
 """Ratio of two silences in a row below which a sensor sends seldom, and its clock has not jumped."""
+_SHUFFLED: Final = 5
+"""Periods by which samples are too old that came in another order, and are no clock that stepped."""
+
+_FLAT: Final = 4
 
 Block = tuple[Float64, Float32]
 """Stamps in order, (n,), and the values of those samples, (n, channels)."""
+Bools = npt.NDArray[np.bool_]
 
 
 class Stream:
@@ -65,10 +83,16 @@ class Ordering:
 
     def __init__(self, contract: InputContract, config: WindowConfig, metrics: Metrics) -> None:
         self._dropped = metrics.dropped
+        self._lateness = config.lateness_s
         # A silence that rule 2 allows is no jump: a sensor that sends once an hour would be a suspect each time.
         self.waiting = 0
         """Samples that wait, of all streams."""
         self.jump_s = max(config.max_jump_s, contract.max_gap)
+        period = 1.0 / contract.rate_hz
+        self.shuffled_s = _SHUFFLED * period
+        """How far samples may be too old without being set aside."""
+        # Three samples more than a hop: rule 4 compares where windows begin, and not at the two ends.
+        self._window_s = (max(contract.window, contract.hop + 4) - 1.5) * period
 
     def sort(self, times: Float64, values: Float32) -> Block:
         """Order samples by stamp; of equal stamps keep the first (rule 1)."""
@@ -89,10 +113,36 @@ class Ordering:
         jump = self.jump_s
         return bool(-jump <= times[-1] - newest and times[0] - newest <= jump)
 
-    def trust(self, stream: Stream) -> int:
-        """Go on in the stream's own time; return how many samples a lone reading from another one had."""
+    def trust(self, stream: Stream) -> None:
+        """Go on in the stream's own time: what is set aside was absurd or late (rules 1 and 2)."""
         suspect, stream.suspect = stream.suspect, None
-        return 0 if suspect is None else len(suspect[0])
+        if suspect is not None:
+            behind = stream.newest - self.jump_s <= suspect[0][0] and suspect[0][-1] <= stream.newest
+            if behind:
+                self._dropped["late"] += len(suspect[0])
+            else:
+                self._dropped["bad_time"] += len(suspect[0])
+
+    def behind(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
+        """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
+
+        Args:
+            stream: to which they belong.
+            times: their stamps, in order.
+            values: that the grid does not have.
+        """
+        suspect = stream.suspect
+        if suspect is not None and not 0 < times[0] - suspect[0][-1] <= self.jump_s:
+            self.trust(stream)
+            suspect = None
+        if suspect is not None:
+            times, values = _concatenate([suspect, (times, values)])
+        stream.suspect = (times, values)
+        least_s = self._window_s * (_FLAT if (values == values[:1]).all() else 1)
+        if suspect is None or times[-1] - times[0] < least_s:  # rule 3
+            return None
+        stream.suspect = None
+        return times, values
 
     def doubt(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set a block from another time aside; return the one that was set aside before where the two agree."""
@@ -143,23 +193,31 @@ class Ordering:
         block = self.release(stream, bound)
         return 0 if block is None else len(block[0])
 
-    def count_late(self, stream: Stream, times: Float64, known: int) -> None:
-        """Tell redelivered samples, which are expected with QoS 1, from those that came too late to be used.
+    def count_late(self, stream: Stream, times: Float64, known: Bools) -> Bools:
+        """Count redelivered samples, which are expected with QoS 1, apart from those that came too late to be used.
 
         Args:
             stream: to which they belong.
             times: their stamps.
-            known: how many of them the grid has.
+            known: which of them the grid has.
+
+        Returns:
+            Which are not counted, to be set aside (rule 2): all that are old enough, known ones as well, once one is
+            not known. A clock that stepped may show a value that was there at that time.
         """
-        known += sum(int(np.isin(times, waiting).sum()) for waiting, _ in stream.pending)
-        known = min(known, len(times))
-        if known:
-            self._dropped["duplicate"] += known
-        if len(times) > known:
-            same = min(int((times == stream.newest).sum()), len(times) - known)
-            for reason, count in (("same_stamp", same), ("late", len(times) - known - same)):
-                if count:
-                    self._dropped[reason] += count
+        for waiting, _ in stream.pending:
+            known |= np.isin(times, waiting)
+        old = times < stream.newest - self._lateness - self.shuffled_s
+        if stream.suspect is None and known[old].all():
+            old[:] = False
+        if again := int((known & ~old).sum()):
+            self._dropped["duplicate"] += again
+        same = int(((times == stream.newest) & ~known & ~old).sum())
+        if same:
+            self._dropped["same_stamp"] += same
+        if late := len(times) - int(old.sum()) - again - same:
+            self._dropped["late"] += late
+        return np.asarray(old)
 
 
 def stamps(reading: Reading, period: float) -> Float64:

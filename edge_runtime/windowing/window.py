@@ -10,7 +10,7 @@ with this very code.
 4. A grid point takes the first sample that lies at most `snap` periods before or after it. If there is none, its value
    comes from the samples around it: on the line between them (``linear``), or the earlier one (``previous``).
    With ``mean`` it is the mean of the samples within half a period, and the line where there is none.
-5. Windows start at grid points whose number, counted from the epoch, divides by `hop`. So a window that is cut again
+5. Windows start at grid points whose number, counted from 1970, divides by `hop`. So a window that is cut again
    after a restart, from the same readings, has the same id.
 
 Keys, order and windows are dealt with here, grid points (rules 3 and 4) in `edge_runtime.windowing.grid`.
@@ -19,16 +19,19 @@ Lateness: a sample is *late*, and dropped, once the key has shown a stamp more t
 of 0 nothing is held back and a window is ready with its last sample; otherwise samples wait until nothing earlier can
 come, and every window is `lateness_s` later.
 
-Clocks that jump: a reading more than `max_jump_s` away from its key's time waits for a second one that agrees with it.
-If one does, the key restarts at that time (a board without a battery clock booted, a device came back); if the old
-time goes on, the lone reading is dropped. So one absurd stamp cannot make every later reading late.
+Clocks that jump: a reading more than `max_jump_s` away from its key's time waits for a second one that agrees with it,
+and so do readings that are too old to be used, unless the grid has them. If they agree, the key restarts at that time
+(a board without a battery clock booted, a clock was set back); if the old time goes on, they are dropped. So one absurd
+stamp cannot make every later reading late, and a clock that is set costs the windows around that moment alone:
+`edge_runtime.windowing.ordering` has the rules, and `edge_runtime.windowing.epochs` those by which ids stay unique.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +40,10 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading
 from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.epochs import NEVER, Epochs, Given, Numbers, window_id
 from edge_runtime.windowing.grid import Grid, Segment, SegmentState
-from edge_runtime.windowing.keyed import Keyed
-from edge_runtime.windowing.ordering import Block, PartState, Stream, stamps
+from edge_runtime.windowing.keyed import Keyed, Numbered
+from edge_runtime.windowing.ordering import Block, Bools, PartState, Stream, stamps
 
 
 class Window(NamedTuple):
@@ -47,7 +51,7 @@ class Window(NamedTuple):
 
     key: str
     slot: int
-    """Number of the window's first grid point, counted from the epoch at the model's rate."""
+    """Number of the window's first grid point, counted from 1970 at the model's rate."""
     start: float
     """Stamp of that grid point, seconds."""
     samples: Float32
@@ -57,19 +61,37 @@ class Window(NamedTuple):
     received: float
     """Monotonic time at which the reading that completed it arrived."""
 
+    epoch: int = 0
+    """Times that its key's clock has stepped back to numbers that were given (`edge_runtime.windowing.epochs`)."""
+
     @property
     def id(self) -> str:
-        """Names this window of this stream, also after a restart."""
-        return f"{self.key}@{self.slot}"
+        """Names this window of this stream, for ever."""
+        return window_id(self.key, self.slot, self.epoch)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its key, and a number that no other window of the key has, in their order; `slot` in epoch 0."""
+        return self.key, self.slot + (self.epoch << 64)
+
+    @property
+    def digest(self) -> int:
+        """Tells whether another window with this id is this one."""
+        return zlib.crc32(np.ascontiguousarray(self.samples, "<f4").data)
 
 
 class _Key(Stream):
-    """All that is held for one key."""
+    """All that is held for one key.
 
-    __slots__ = ("segment",)
+    Args:
+        numbers: that its windows have.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("numbers", "segment")
+
+    def __init__(self, numbers: Numbers) -> None:
         super().__init__()
+        self.numbers = numbers
         self.segment: Segment | None = None
 
 
@@ -85,6 +107,8 @@ class KeyState(NamedTuple):
     """Of a joined key: what its parts hold; `pending` and `suspect` are empty then."""
     settled: float = -math.inf
     """Of a joined key: all samples up to this stamp are used."""
+    given: Given = Given(0, NEVER)
+    """Epoch, and the highest number of its windows."""
 
 
 class Cutter:
@@ -103,16 +127,44 @@ class Cutter:
     def cut(self, name: str, segment: Segment, filled: int, windows: list[Window], received: float) -> None:
         """Append the windows that `filled` grid points complete."""
         start, n, history = segment.next_window, self._n, self._history
-        buffer, first, base, new = segment.buffer, segment.first, segment.base, tuple.__new__
+        buffer, first, base, epoch, new = segment.buffer, segment.first, segment.base, segment.epoch, tuple.__new__
         while filled >= start + n:
             end = start - first + n
             samples = buffer[end - n : end]
             context = samples if history == n else buffer[max(0, end - history) : end]
             stamp = segment.anchor + start * self._period
             # As Window(...) does it, in a third of the time: a message may complete dozens of windows.
-            windows.append(new(Window, (name, base + start, stamp, samples, context, received)))
+            windows.append(new(Window, (name, base + start, stamp, samples, context, received, epoch)))
             start += self._hop
         segment.next_window = start
+
+
+def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered]) -> list[Window]:
+    """Return windows just cut with the ids that they have after a crash: rule 5 of `edge_runtime.windowing.epochs`.
+
+    An epoch that rises does so for the later windows of the key, too.
+
+    Args:
+        windows: changed here.
+        epochs: with what the outbox knows.
+        keys: that the windower holds.
+    """
+    by: dict[str, int] = {}
+    for at, window in enumerate(windows):
+        name, more = window.key, by.get(window.key, 0)
+        if name in epochs.claims:
+            more += epochs.raised(name, window.slot, window.epoch + more, window.digest)
+        if more:
+            by[name], windows[at] = more, window._replace(epoch=window.epoch + more)
+    for name, more in by.items():
+        if (key := keys.get(name)) is None:  # evicted meanwhile
+            epoch, number = epochs.take(name)
+            epochs.keep(name, Given(epoch + more, number))
+            continue
+        key.numbers.epoch += more
+        if key.segment is not None:
+            key.segment.epoch = key.numbers.epoch
+    return windows
 
 
 class Windower(Keyed[_Key]):
@@ -130,6 +182,7 @@ class Windower(Keyed[_Key]):
     ) -> None:
         super().__init__(contract, config, metrics)
         self._n = contract.window
+        self._hop = contract.hop
         self._snap = contract.snap / contract.rate_hz
         self._grid = Grid(contract)
         self._cut = Cutter(contract).cut
@@ -149,8 +202,7 @@ class Windower(Keyed[_Key]):
             state = state_of(name)
             if state is None:
                 state = self._new_key(reading)
-            else:
-                refresh(name)
+            refresh(name)
             segment = state.segment
             # The common case by far: one stamp, the model's own rate, and the samples that the grid expects next. It
             # is written out here, what `Grid` does included: calls and repeated look-ups would be a fifth of its time.
@@ -178,14 +230,16 @@ class Windower(Keyed[_Key]):
         counts = self._metrics.counts
         counts["samples_total"] += samples
         counts["windows_total"] += len(windows)
-        return windows
+        return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
     def flush(self, received: float = 0.0) -> list[Window]:
         """Use what still waits for the lateness bound, at the end of a recording or before stopping."""
         windows: list[Window] = []
         for name, state in self._keys.items():
-            if state.suspect is not None:
-                suspect, state.suspect = state.suspect, None
+            if (suspect := state.suspect) is not None and self._order.near(suspect[0], state.newest):
+                self._order.trust(state)
+            elif suspect is not None:
+                state.suspect = None
                 self._jump(name, state, suspect, windows, received)
             if (block := self._order.release(state, math.inf)) is not None:
                 self._use(name, state, *block, windows, received)
@@ -205,6 +259,7 @@ class Windower(Keyed[_Key]):
                 key.pending,
                 key.suspect,
                 None if key.segment is None else self._grid.state(key.segment),
+                given=key.numbers.note(key.segment),
             )
             for name, key in self._keys.items()
         ]
@@ -212,12 +267,13 @@ class Windower(Keyed[_Key]):
     def restore(self, states: Iterable[KeyState]) -> None:
         """Go on where another windower of the same contract was; the keys, the one silent for longest first."""
         self._keys.clear()
-        for name, newest, pending, suspect, held, *_ in states:
-            key = self._keys[name] = _Key()
+        for name, newest, pending, suspect, held, _, _, given in states:
+            key = self._keys[name] = _Key(Numbers(given, self._hop))
             key.newest, key.pending, key.suspect = newest, list(pending), suspect
             self._order.waiting += key.waiting()
             if held is not None:
                 key.segment = self._grid.restore(held)
+                key.segment.epoch = given.epoch
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -225,7 +281,7 @@ class Windower(Keyed[_Key]):
         left = self._evict()
         if left is not None and (lost := self._order.discard(left)):
             self._metrics.dropped["evicted"] += lost
-        state = self._keys[reading.key] = _Key()
+        state = self._keys[reading.key] = _Key(Numbers(self.epochs.take(reading.key), self._hop))
         # Its first reading is on the grid that it begins: no place has to be searched for each of thousands of samples.
         if (
             self._fast
@@ -233,7 +289,7 @@ class Windower(Keyed[_Key]):
             and type(reading.t) is float
             and reading.period_s in (0.0, self._period)
         ):
-            state.segment = self._grid.begin(reading.t)
+            state.segment = state.numbers.begin(self._grid.begin(reading.t))
         return state
 
     # -- any stamps, any order ---------------------------------------------------------------------------------------
@@ -244,45 +300,85 @@ class Windower(Keyed[_Key]):
             self._metrics.dropped["wrong_channels"] += len(reading.values)
             return
         times, values = order.sort(stamps(reading, self._period), reading.values)
-        if state.newest > -math.inf and not order.near(times, state.newest):
-            confirmed = order.doubt(state, times, values)
-            if confirmed is None:
-                return
+        confirmed = None
+        if state.newest > -math.inf:
+            confirmed, times, values = self._placed(state, times, values)
+        if confirmed is not None:
             self._jump(name, state, confirmed, windows, received)
-        elif state.suspect is not None:
-            self._metrics.dropped["bad_time"] += order.trust(state)
-        bound = state.newest - lateness
-        if times[0] <= bound:
-            keep = times > bound
-            self._count_late(state, times[~keep], values[~keep])
-            times, values = times[keep], values[keep]
-            if not len(times):
-                return
+            if not (keep := times > state.newest - lateness).all():
+                self._metrics.dropped["late"] += int(len(times) - keep.sum())
+                times, values = times[keep], values[keep]
+        elif not len(times):
+            return
         if lateness == 0 and not state.pending:
             state.newest = float(times[-1])
             self._use(name, state, times, values, windows, received)
             return
-        order.hold(state, times, values)
+        if len(times):
+            order.hold(state, times, values)
         if (block := order.release(state, state.newest - lateness)) is not None:
             self._use(name, state, *block, windows, received)
+
+    def _placed(self, state: _Key, times: Float64, values: Float32) -> tuple[Block | None, Float64, Float32]:
+        """Return samples of another time, once they are confirmed, and those of this block that are used after them."""
+        order, nothing = self._order, (None, times[:0], values[:0])
+        if not order.near(times, state.newest):
+            confirmed = order.doubt(state, times, values)
+            if confirmed is not None and self._delivered_again(state, *confirmed):
+                state.suspect, confirmed = (times, values), None
+            return nothing if confirmed is None else (confirmed, times, values)
+        late = times <= state.newest - self._config.lateness_s
+        if late[0]:
+            confirmed = self._behind(state, times[late], values[late])
+            times, values = times[~late], values[~late]
+            if confirmed is not None or not len(times):
+                return confirmed, times, values
+        order.trust(state)
+        return None, times, values
+
+    def _behind(self, state: _Key, times: Float64, values: Float32) -> Block | None:
+        """Count samples that are too old, or set them aside; return them once they confirm a step back of the clock."""
+        old = self._count_late(state, times, values)
+        if not old.any():
+            return None
+        confirmed = self._order.behind(state, times[old], values[old])
+        return None if confirmed is None or self._delivered_again(state, *confirmed) else confirmed
+
+    def _delivered_again(self, state: _Key, times: Float64, values: Float32) -> bool:
+        """Tell whether samples are those that the grid has, or had, and count them: rule 4 of `ordering`."""
+        segment = state.segment
+        if segment is None or times[-1] > state.newest or len(times) < 2:
+            return False
+        # On the same grid, from the second sample on: what stands before the first may have gone into its values.
+        again = self._grid.begin(segment.anchor)
+        again.filled = again.first = math.floor((times[0] - segment.anchor) * self._grid.rate) + 2
+        again.tail = times[:1], values[:1]
+        self._grid.fill(again, times[1:], values[1:])
+        rows = again.buffer[: again.filled - again.first]
+        same = len(rows) > 0 and self._grid.same_rows(segment, segment.filled, again.first, rows)
+        if same:
+            self._metrics.dropped["duplicate"] += len(times)
+        return same
 
     def _jump(self, name: str, state: _Key, block: Block, windows: list[Window], received: float) -> None:
         """Go on at another time, with a block that waits to be used."""
         self._metrics.counts["clock_jumps_total"] += 1
-        if block[0][0] > state.newest:  # as after any silence: nothing earlier can come, and rule 2 ends the segment
-            if (rest := self._order.release(state, math.inf)) is not None:
-                self._use(name, state, *rest, windows, received)
-        else:
-            if lost := self._order.discard(state):
-                self._metrics.dropped["bad_time"] += lost
+        if (rest := self._order.release(state, math.inf)) is not None:  # as after any silence: nothing earlier can come
+            self._use(name, state, *rest, windows, received)
+        if block[0][0] <= state.newest:  # else rule 2 ends the segment
+            self._went_back(name, state.newest - float(block[0][0]))
+            state.numbers.note(state.segment)
             state.segment = None
         state.newest = -math.inf
         self._order.hold(state, *block)
 
-    def _count_late(self, state: _Key, times: Float64, values: Float32) -> None:
+    def _count_late(self, state: _Key, times: Float64, values: Float32) -> Bools:
         segment = state.segment
-        known = 0 if segment is None else self._grid.count_known(segment, segment.filled, times, values)
-        self._order.count_late(state, times, known)
+        if segment is None:
+            known = np.zeros(len(times), np.bool_)
+        else:
+            known = self._grid.known(segment, segment.filled, times, values)
+        return self._order.count_late(state, times, known)
 
     # -- samples in order: rule 2, and 3 and 4 by the grid ------------------------------------------------------------
 
@@ -306,7 +402,8 @@ class Windower(Keyed[_Key]):
                 if segment is not None:
                     self._metrics.counts["gaps_total"] += 1
                     self._end(name, segment, windows, received)
-                segment = state.segment = self._grid.begin(float(times[begin]))
+                state.numbers.note(segment)
+                segment = state.segment = state.numbers.begin(self._grid.begin(float(times[begin])))
             self._grid.fill(segment, times[begin:end], values[begin:end])
             self._cut(name, segment, segment.filled, windows, received)
 

@@ -139,6 +139,10 @@ class AdoptingOutbox(Outbox):
         """Return the sums over the own file and those that are not drained yet."""
         return added([super().counts(), *(one.counts() for one in self._others)])
 
+    def claims(self) -> list[tuple[str, int | None]]:
+        """Return the ids that any of the files knows; see `Outbox.claims`."""
+        return [claim for one in self._others for claim in one.claims()] + super().claims()
+
     def _leave_if_drained(self, one: Outbox) -> None:
         left = one.counts()
         if not left.queued and not left.unpublished:

@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.durable.outbox.queries import digest_of
 from edge_runtime.durable.outbox.records import DELIVERED, Closing
 from edge_runtime.durable.outbox.schema import Connection, Ledger, public_id, stored_id
 
@@ -87,8 +88,19 @@ def of_id(case_id: str) -> Closing:
 
 
 def answered(closings: Sequence[Closing], answers: Mapping[str, bytes]) -> list[Closing]:
-    """Mark closings as delivered, each with the answer that its case was given."""
-    return [one._replace(reason=DELIVERED, meta=answers.get(one.id, b"")) for one in closings]
+    """Mark closings as delivered, each with the answer that its case was given, and the digest of the case."""
+    return [one._replace(reason=DELIVERED, meta=_digested(answers.get(one.id, b""), one.meta)) for one in closings]
+
+
+def _digested(answer: bytes, meta: bytes) -> bytes:
+    digest = digest_of(meta)
+    return answer if digest is None or not answer else b'{"digest":%d,' % digest + answer[1:]
+
+
+def remembered(db: Connection) -> list[tuple[str, bytes]]:
+    """Return the ids of all closings, each with its meta."""
+    rows = db.execute("SELECT seq, crc, body FROM closed ORDER BY seq").fetchall()
+    return [(one.id, one.meta) for row in rows if (one := _unpack(*row)) is not None]
 
 
 def write(db: Connection, draft: Ledger, closings: Sequence[Closing], memory: Memory) -> None:

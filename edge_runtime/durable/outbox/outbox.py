@@ -8,7 +8,8 @@ What it promises:
 - The database never exceeds `OutboxConfig.max_bytes`, the log beside it stays below `OutboxConfig.log_limit`; both
   reuse their space.
 - A case counts once: one that is offered again under its id counts as repeated, while it is here and for as long as the
-  outbox remembers how it ended (the last `OutboxConfig.remembered` cases).
+  outbox remembers how it ended (the last `OutboxConfig.remembered` cases). One with that id and another digest is
+  another case: it is refused, and never answered with what the first was given.
 - A case that leaves without an answer leaves a `Closing`, written in that transaction and kept until the sinks have it.
 - Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing. Time
   with the power off does not count towards age, because a board without a battery clock cannot tell how long it was.
@@ -192,12 +193,10 @@ class Outbox:
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
                 known = queries.insert(db, draft, cases)
-                draft.repeated += len(known) + len(result.duplicates)
-            if known:
-                for index, case in enumerate(cases):
-                    (result.duplicates if index in known else result.accepted).append(case.id)
-            else:
-                result.accepted = [case.id for case in cases]
+                for index in sorted(known):
+                    self._note_known(db, cases[index], result)
+                draft.repeated += len(result.duplicates)
+            result.accepted = [case.id for index, case in enumerate(cases) if index not in known]
         elif result.duplicates:
             with self._file.transaction(db) as draft:
                 draft.repeated += len(result.duplicates)
@@ -217,12 +216,25 @@ class Outbox:
         if not any(case.id in self._memory for case in group):
             return group
         found = {case.id: closing for case in group if (closing := self._memory.find(db, case.id)) is not None}
+        for case in group:
+            if case.id in found and queries.is_other(found[case.id].meta, case):
+                result.refused[case.id] = "taken"
+                del found[case.id]
         if found:
             with self._file.transaction(db) as draft:
                 closings.publish_again(db, draft, list(found.values()))
                 draft.repeated += len(found)
             result.repeated += found
-        return [case for case in group if case.id not in found]
+        return [case for case in group if case.id not in found and case.id not in result.refused]
+
+    def _note_known(self, db: Connection, case: HardCase, result: PutResult) -> bool:
+        """Note a case whose id is in the outbox: the same one, or another; returns whether there is one."""
+        meta = queries.known(db, case.id)
+        if meta is not None and queries.is_other(meta, case):
+            result.refused[case.id] = "taken"
+        elif meta is not None:
+            result.duplicates.append(case.id)
+        return meta is not None
 
     def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
         """Return the cases that fit as things are; refuse the others."""
@@ -230,9 +242,9 @@ class Outbox:
         fitting = []
         for case in cases:
             need = queries.pages_for(case)
-            if queries.is_known(db, case.id):
-                result.duplicates.append(case.id)
-            elif need > free:
+            if self._note_known(db, case, result):
+                continue
+            if need > free:
                 result.refused[case.id] = "full"
             else:
                 free -= need
@@ -244,8 +256,7 @@ class Outbox:
         fitting = []
         reserved = 0.0
         for case in cases:
-            if queries.is_known(db, case.id):
-                result.duplicates.append(case.id)
+            if self._note_known(db, case, result):
                 continue
             need = queries.pages_for(case)
             while (lacks := reserved + need > queries.free_pages(db, self._page_limit)) and (
@@ -560,6 +571,14 @@ class Outbox:
                 closings.published(db, draft, seqs, self._memory)
 
         self._file.run(work)
+
+    def claims(self) -> list[tuple[str, int | None]]:
+        """Return the ids of the last cases and of those remembered, each with its digest; None where it has none."""
+
+        def read(db: Connection) -> list[tuple[str, bytes]]:
+            return queries.newest(db, self._config.remembered) + closings.remembered(db)
+
+        return [(one, queries.digest_of(meta)) for one, meta in self._file.run(read)]
 
     # Beside the queue -------------------------------------------------------------------------------------------------
 

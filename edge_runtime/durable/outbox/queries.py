@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from edge_runtime.durable.config import GROUP_BYTES, GROUP_CASES, PAGE_BYTES
 from edge_runtime.durable.outbox.records import LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
 from edge_runtime.durable.outbox.schema import INSERT_CASE, Connection, Damaged, Ledger, case_row, public_id, stored_id
@@ -120,9 +122,32 @@ def case_of(row: Sequence[Any], attempts: int) -> HardCase:
     return HardCase(public_id(stored), key, created, deadline_s, priority, value, body, meta, attempts)
 
 
-def is_known(db: Connection, case_id: str) -> bool:
-    """Return whether a case with this id is in the outbox, queued or dead."""
-    return db.execute("SELECT 1 FROM cases WHERE id = ?", (stored_id(case_id),)).fetchone() is not None
+def digest_of(meta: bytes) -> int | None:
+    """Return the digest of a case's window; None where its meta has none, as those of earlier releases."""
+    try:
+        plain = orjson.loads(meta)
+    except orjson.JSONDecodeError:
+        return None
+    digest = plain.get("digest") if isinstance(plain, dict) else None
+    return digest if isinstance(digest, int) else None
+
+
+def is_other(known: bytes, case: HardCase) -> bool:
+    """Return whether the case that this meta is of is another one than one with the same id."""
+    digest = digest_of(known)
+    return digest is not None and digest_of(case.meta) not in {None, digest}
+
+
+def known(db: Connection, case_id: str) -> bytes | None:
+    """Return the meta of the case with this id, queued or dead; None where there is none in the outbox."""
+    row = db.execute("SELECT meta FROM cases WHERE id = ?", (stored_id(case_id),)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def newest(db: Connection, limit: int) -> list[tuple[str, bytes]]:
+    """Return the ids of the cases accepted last, each with its meta; those that cannot be read are left out."""
+    rows = db.execute("SELECT id, meta FROM cases ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
+    return [(public_id(one), meta) for one, meta in rows if isinstance(one, str) and isinstance(meta, bytes)]
 
 
 def insert(db: Connection, draft: Ledger, cases: Sequence[HardCase]) -> set[int]:

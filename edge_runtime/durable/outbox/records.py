@@ -13,10 +13,10 @@ TRUSTED_ATTEMPTS = 3
 
 @dataclass(slots=True)
 class HardCase:
-    """One case for the cloud. The outbox does not look into `body` and `meta`."""
+    """One case for the cloud. The outbox does not look into `body`, and into `meta` for the digest alone."""
 
     id: str
-    """The prediction's id. A second case with an id that is still in the outbox is the same case."""
+    """The prediction's id. A second case with it is the same, unless the ``digest`` in the meta of both differs."""
     key: str
     created: float
     """Wall clock, for people and for the deadline; the outbox orders by acceptance instead."""
@@ -62,7 +62,8 @@ class PutResult:
     repeated: list[str] = field(default_factory=list)
     """Ids of cases that have left already, not counted again: their closings are published again."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Reason by id: ``full``, ``too_large``, ``invalid``. These were never accepted."""
+    """Reason by id: ``full``, ``too_large``, ``invalid``, ``taken`` (by a case with another digest). These were never
+    accepted."""
     evicted: list[str] = field(default_factory=list)
     """Queued cases that were dropped to make room."""
 

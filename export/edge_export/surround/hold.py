@@ -43,6 +43,10 @@ class Place(NamedTuple):
     def id(self) -> str:
         return f"{self.key}@{self.slot}"
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.key, self.slot
+
 
 def decide(stream: Float32, fitted: Fitted, share: float, key: str) -> npt.NDArray[np.bool_]:
     """Return which windows of a new key the device's gate calls hard, its scores in the order of time."""

@@ -39,6 +39,18 @@ def ms(seconds: float) -> int:
     return round((seconds - EPOCH) * 1000)
 
 
+def test_a_later_epoch_ends_an_event_however_short_the_step_back() -> None:
+    one = tracker(rule())
+    answers = [prediction(number * 200, 0.9) for number in range(10)]
+    later = [prediction(number * 200, 0.9) for number in range(5, 10)]
+    for answer in later:
+        answer.id += "~1"
+    assert [(found.kind, found.reason) for found in events(one, answers + later)] == [
+        ("start", ""), ("end", "clock"), ("start", ""),
+    ]  # fmt: skip
+    assert not events(one, answers), "these were answered before"
+
+
 @given(rules(), levels())
 def test_events_are_those_of_the_slow_reference(of: list[EventRule], steps: list[tuple[int, float]]) -> None:
     wins = windows(of, steps)

@@ -147,6 +147,8 @@ ELSEWHERE = {
     "connection_lost paused new_topic": "edge_runtime/mqtt/test_inbound_queue.py",
     "other_clock incomplete": "edge_runtime/windowing/test_join_bounds.py",
     "frame_rate": "edge_runtime/windowing/test_frames.py",
+    "too_expensive": "edge_runtime/sources/test_beside.py",
+    "outbox_taken": "edge_runtime/observe/test_drops.py",
     "rate_reduced": "edge_runtime/windowing/test_thinning.py",
     "engine_error suspect context_short": "edge_runtime/test_pipeline.py",
     "shape dtype input_count": "contracts/test_engine.py",

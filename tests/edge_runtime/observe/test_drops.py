@@ -33,7 +33,14 @@ WORKED_OUT = {
         "sparkplug_internal_error",
         "home_assistant_internal_error",
     },  # and that of updates, which is in FAMILIES
-    "cloud/escalator.py": {"outbox_error", "outbox_busy", "outbox_full", "outbox_too_large", "outbox_invalid"},
+    "cloud/escalator.py": {
+        "outbox_error",
+        "outbox_busy",
+        "outbox_full",
+        "outbox_too_large",
+        "outbox_invalid",
+        "outbox_taken",
+    },
     "pipeline.py": {"outbox_error", "outbox_busy"},  # the same, asked before it is paid for
     "sinks/stdout.py": {"stdout_closed", "stdout_full"},
     "windowing/ordering.py": {"late", "duplicate", "same_stamp"},

@@ -80,13 +80,13 @@ def test_a_restored_segment_goes_on_as_if_nothing_had_happened(resample: Resampl
 
 def test_room_is_made_without_touching_what_was_handed_out() -> None:
     one = grid()
-    times, values = samples([0.1] * 8)
+    times, values = samples([0.1] * 40)
     segment = one.begin(float(times[0]))
     one.fill(segment, times, values)
     view, before = segment.buffer[0:4], segment.buffer[0:4].copy()
-    segment.next_window = 6
-    at = one.make_room(segment, 5)
-    assert (segment.first, at) == (6, 2)
+    segment.next_window = 36
+    at = one.make_room(segment, 50)
+    assert (segment.first, at) == (8, 32)
     segment.buffer[:] = -1
     np.testing.assert_array_equal(view, before)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.durable.outbox import HardCase
 from tests.edge_runtime.durable.outbox.outboxes import (
     EVERYTHING,
     case,
@@ -36,6 +38,39 @@ def test_accepted_cases_survive_a_crash(tmp_path: Path, clock: SimulatedClock) -
     with make(crashed, clock) as outbox:
         assert ids(drain(outbox)) == [1, 2, 3]
         assert outbox.damage == []
+
+
+def digested(number: int, digest: int | None) -> HardCase:
+    return replace(case(number), meta=b"{}" if digest is None else b'{"hard":true,"digest":%d}' % digest)
+
+
+@pytest.mark.parametrize("stage", ["queued", "in flight", "dead", "answered"])
+@pytest.mark.parametrize("policy", ["reject", "drop_oldest"])
+def test_another_digest_is_another_case_and_gets_no_answer_of_the_first(
+    tmp_path: Path, clock: SimulatedClock, stage: str, policy: str
+) -> None:
+    with make(tmp_path, clock, when_full=policy) as outbox:
+        outbox.put([digested(1, 7)])
+        if stage != "queued":
+            outbox.take(1, EVERYTHING)
+        if stage == "dead":
+            outbox.move_to_dead_letters(names(1), "rejected", "no")
+        elif stage == "answered":
+            outbox.ack(names(1), {"watch@1": b'{"id":"watch@1"}'})
+        crashed = crash_image(tmp_path, tmp_path / "after")
+    with make(crashed, clock, when_full=policy) as outbox:
+        assert ("watch@1", 7) in outbox.claims()
+        unpublished = outbox.unpublished
+        result = outbox.put([digested(1, 8), digested(2, 8)])
+        assert (result.refused, result.accepted) == ({"watch@1": "taken"}, names(2))
+        assert not result.duplicates
+        assert not result.repeated
+        assert outbox.unpublished == unpublished
+        assert outbox.counts().repeated == 0
+        for digest in (7, None):  # the same window, and one of an earlier release
+            again = outbox.put([digested(1, digest)])
+            assert names(1) == again.duplicates + again.repeated
+            assert not again.refused
 
 
 def test_an_id_that_is_queued_in_flight_or_dead_is_the_same_case(tmp_path: Path, clock: SimulatedClock) -> None:

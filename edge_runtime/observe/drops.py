@@ -190,8 +190,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "late": Reason(
         "window",
         "samples",
-        f"they are older than what their key had shown: if its clock went back, the log says so; {_RATE}, if a message "
-        f"has one stamp for several; if they come in another order, set lateness_s under [window] {_MORE}",
+        f"they are older than what their key had shown: {_RATE}, if a message has one stamp for several; if they come "
+        f"in another order, set lateness_s under [window] {_MORE}",
     ),
     "duplicate": Reason(
         "window",

@@ -150,7 +150,7 @@ def test_names_that_are_worked_out_are_few_and_known() -> None:
         "sinks/webhook.py": 1,
         "sources/decoding.py": 1,
         "system/barrier.py": 1,
-        "windowing/ordering.py": 2,
+        "windowing/ordering.py": 1,
         "windowing/frames.py": 1,
     }
 

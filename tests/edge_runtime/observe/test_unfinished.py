@@ -127,7 +127,7 @@ def test_samples_dropped_for_their_stamps_are_left_to_their_own_line(
 ) -> None:
     application.run(1, 1.0, "w1")
     application.run(60, 1.0, "w1", ahead=-50.0)
-    (line,) = caplog.messages
+    (line,) = [one for one in caplog.messages if "the clock of a key went back" not in one]
     assert line.endswith("Most of them were dropped for their stamps, which other lines explain")
 
 

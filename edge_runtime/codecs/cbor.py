@@ -69,10 +69,7 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
     Raises:
         ConfigError: cbor2 is not installed, or too old to be told which tags to refuse.
     """
-    try:
-        import cbor2  # noqa: PLC0415 - an extra that only two codecs need
-    except ImportError:
-        raise ConfigError(f'codec {codec} needs cbor2: pip install "edge-runtime[codecs]"') from None
+    cbor2 = _cbor2(codec)
     meaning: dict[int, Callable[..., Any]] = {
         **dict.fromkeys(_UNREAD_TAGS, lambda _: UNREAD), **dict.fromkeys(_PLAIN_TAGS, lambda value: value),
         0: _date, 1: _seconds, 2: _bignum, 3: _negative_bignum, 4: _decimal_fraction, 5: _bigfloat,
@@ -90,14 +87,9 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
         return read
 
     hook, meaning = counted(_typed_array), {tag: counted(make) for tag, make in meaning.items()}
-    loads, broken = cbor2.loads, cbor2.CBORError
-    try:
-        loads(b"\x00", semantic_decoders=meaning, max_depth=MAX_DEPTH)
-    except TypeError:
-        raise ConfigError(f'codec {codec} needs cbor2 6 or newer: pip install "cbor2>=6"') from None
-
+    broken = cbor2.CBORError
     load = partial(
-        loads, tag_hook=hook, semantic_decoders=meaning, str_errors="surrogateescape", max_depth=MAX_DEPTH,
+        cbor2.loads, tag_hook=hook, semantic_decoders=meaning, str_errors="surrogateescape", max_depth=MAX_DEPTH,
         strict_hashable_types=not senml,
     )  # fmt: skip
 
@@ -120,6 +112,18 @@ def load_cbor(codec: str, *, senml: bool = False) -> Callable[[bytes], Any]:
             raise InputError("empty" if not payload else "malformed", f"not CBOR: {error}") from None
 
     return parse
+
+
+def _cbor2(codec: str) -> Any:
+    try:
+        import cbor2  # noqa: PLC0415 - an extra that only two codecs need
+
+        cbor2.loads(b"\x00", semantic_decoders={}, max_depth=MAX_DEPTH)
+    except ImportError:
+        raise ConfigError(f'codec {codec} needs cbor2: pip install "edge-runtime[codecs]"') from None
+    except TypeError:
+        raise ConfigError(f'codec {codec} needs cbor2 6 or newer: pip install "cbor2>=6"') from None
+    return cbor2
 
 
 def _date(text: Any) -> Moment | Unread:  # rule 1

@@ -167,7 +167,7 @@ class Sequences:
                 keys.discard(one.key)
         while len(self._open) > self._most:  # rule 6
             fullest = max(self._of_peer.values(), key=lambda two: len(two[0]) + len(two[1]))
-            name = next(iter(max(fullest, key=len)))
+            name = next(iter(fullest[len(fullest[1]) > len(fullest[0])]))
             keys.add(self._end(name))
             self._made_room[name] = None
             if len(self._made_room) > self._most:

@@ -23,7 +23,7 @@ from edge_runtime.composition.sinks import Sinks
 from edge_runtime.config import AppConfig
 from edge_runtime.drift.monitor import Drift
 from edge_runtime.durable.answer_states import AnswerStates
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, StoreError
 from edge_runtime.events.tracker import EventTracker
 from edge_runtime.gate.adaptive import AdaptiveGate
 from edge_runtime.gate.budget import Budget
@@ -241,7 +241,14 @@ class App:
             has_cloud=config.cloud is not None,
             events=config.events or (),
         )
-        updates = Updates(config.update, setting, self.metrics, self.clock, self.host, rehearsal=rehearsal)
+        try:
+            updates = Updates(config.update, setting, self.metrics, self.clock, self.host, rehearsal=rehearsal)
+        except StoreError as error:
+            if rehearsal:
+                raise
+            # What is held back and how old news may be is in that folder: without it no update may be taken.
+            log.error("update: turned off, and the configured bundle runs, until the next start: %s", error)  # noqa: TRY400
+            return None
         stack.callback(updates.close)
         return updates
 

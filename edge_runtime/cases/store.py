@@ -94,13 +94,13 @@ class CaseStore:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise explain(error, f"the cases {path}") from error
-        self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            with self._named_errors():
+        with self._named_errors():
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            try:
                 self._configure()
-        except BaseException:
-            self._db.close()
-            raise
+            except BaseException:
+                self._db.close()
+                raise
 
     def _configure(self) -> None:
         db = self._db

@@ -196,7 +196,7 @@ def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_jso
 
     # Measuring takes a while, and its figures would be saved.
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, tune_at_start_s=0.0))
-    _check_cases(config)
+    _check_stores(config)
     app = App(config, rehearsal=True)
     chain = app.fallback_chain
     backend = chain.backend if chain is not None else None
@@ -223,12 +223,17 @@ def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_jso
     return 1 if failed or (live is not None and not live.fine) else 0
 
 
-def _check_cases(config: AppConfig) -> None:
-    """Refuse a path at which no cases can be kept: a run would go on without them."""
+def _check_stores(config: AppConfig) -> None:
+    """Refuse a path at which no cases or updates can be kept: a run would go on without them."""
     from edge_runtime.durable.outbox import path_checks  # noqa: PLC0415 - SQLite, when needed
 
     if config.cases is not None and config.cases.keep != "nothing":
         path_checks.check(config.cases.path, "cases.path")
+    if config.update is not None:
+        folder = config.update.folder
+        made = folder if folder.exists() else folder.parent
+        if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
+            raise ConfigError(f"update.folder {folder}: no folder that this user can write; make {made} one")
 
 
 def _in_words(

@@ -97,10 +97,12 @@ def warn_container(config: AppConfig, configured: AppConfig, root: Path = Path("
         return
     lost = [] if path is None else ["hard cases that wait, labels and all that is kept"]
     lost += [f"what the broker queues for {config.broker[key].client_id} ([broker.{key}])" for key in unnamed]
-    where = "the configuration names no file of state" if path is None else f"{path.parent} lies on no volume"
+    where = (
+        "the configuration names no file of state" if path is None else f"{path.parent.absolute()} lies on no volume"
+    )
     log.warning(
-        "runtime: in a container whose next image loses %s, since %s: mount a volume, put [outbox] path on it, and set "
-        "client_id", " and ".join(lost), where,
+        "runtime: in a container whose next image loses %s, since %s: mount a volume, and put [outbox] path on it%s",
+        " and ".join(lost), where, "; or set client_id" if unnamed else "",
     )  # fmt: skip
 
 

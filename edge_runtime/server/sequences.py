@@ -9,8 +9,9 @@ A request says with the parameters ``sequence_id`` (a number above 0, or a text)
 3. A request without it, of a sequence that is not under way, is refused.
 4. ``sequence_end`` forgets it, after the answer.
 5. A sequence that is idle for longer than `idle_s` is forgotten (Triton: ``max_sequence_idle_microseconds``).
-6. Where more are under way than are allowed, the address that has the most loses the one that it has used least
-   recently: a flood of one caller ends its own. Requests of a sequence that was ended so are told.
+6. Where more are under way than are allowed, the address that has the most loses one: of those that had one request
+   alone, or of those that went on, whichever are more, the one used least recently. So a flood of one caller ends its
+   own, behind a proxy as well. Requests of a sequence that was ended so are told.
 
 Steps of several sequences run together; those of one sequence in the order in which they came.
 """
@@ -54,6 +55,8 @@ class _Sequence:
     used_s: float
     peer: str
     """Address that has begun it."""
+    went_on: bool
+    """It had more than one request."""
 
 
 def sequence_of(parameters: Mapping[str, Any], model: str) -> InSequence:
@@ -96,7 +99,7 @@ class Sequences:
         self._idle_s = idle_s
         self._begun = 0
         self._open: OrderedDict[int | str, _Sequence] = OrderedDict()  # the one that is idle for longest comes first
-        self._of_peer: dict[str, dict[int | str, None]] = {}  # in the same order
+        self._of_peer: dict[str, tuple[dict[int | str, None], dict[int | str, None]]] = {}  # in the same order
         self._made_room: dict[int | str, None] = {}  # the last ones that did, as many as may be open
         self.evicted = 0
 
@@ -141,7 +144,7 @@ class Sequences:
         known = changed[sequence.id] if sequence.id in changed else self._open.get(sequence.id)
         if sequence.start:  # rule 2
             self._begun += 1
-            return _Sequence(str(self._begun), 0, now, sequence.peer)
+            return _Sequence(str(self._begun), 0, now, sequence.peer, went_on=False)
         if known is None:  # rule 3
             made_room = f"was ended to make room for a new one, since more than {self._most} were under way"
             lost = f"is not under way: it has ended, was idle for more than {self._idle_s:g} s, or never began"
@@ -150,7 +153,7 @@ class Sequences:
                 f"sequence {str(sequence.id)[:60]!r} {made_room if sequence.id in self._made_room else lost}; "
                 'send "sequence_start": true with its first request',
             )
-        return _Sequence(known.key, known.step, now, known.peer)
+        return _Sequence(known.key, known.step, now, known.peer, went_on=True)
 
     def _keep(self, changed: Mapping[int | str, _Sequence | None], keys: set[str]) -> None:
         """Note what has changed, and forget the states of what has ended or begun again (rule 4)."""
@@ -160,11 +163,11 @@ class Sequences:
             if one is not None:
                 self._made_room.pop(name, None)
                 self._open[name] = one
-                self._of_peer.setdefault(one.peer, {})[name] = None
+                self._of_peer.setdefault(one.peer, ({}, {}))[one.went_on][name] = None
                 keys.discard(one.key)
         while len(self._open) > self._most:  # rule 6
-            fullest = max(self._of_peer.values(), key=len)
-            name = next(iter(fullest))
+            fullest = max(self._of_peer.values(), key=lambda two: len(two[0]) + len(two[1]))
+            name = next(iter(fullest[len(fullest[1]) > len(fullest[0])]))
             keys.add(self._end(name))
             self._made_room[name] = None
             if len(self._made_room) > self._most:
@@ -176,8 +179,8 @@ class Sequences:
         """Take a sequence out; return the key of its states."""
         one = self._open.pop(name)
         of_peer = self._of_peer[one.peer]
-        del of_peer[name]
-        if not of_peer:
+        del of_peer[one.went_on][name]
+        if not any(of_peer):
             del self._of_peer[one.peer]
         return one.key
 

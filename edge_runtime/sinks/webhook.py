@@ -33,6 +33,8 @@ SUSPECT_AFTER: Final = 4
 """Failures of a request after which another one is tried in its place; 1 once rule 4 has found such an answer."""
 OUTLIVED: Final = 5
 """Answers taken after failures of another, after which that one is to blame."""
+MOST_OTHERS: Final = 4
+"""Answers behind a suspect that fail one after the other, after which the endpoint is held to be down."""
 _OWN_HEADERS: Final = frozenset({"authorization", "connection", "content-length", "content-type", "host", "user-agent"})
 
 
@@ -133,7 +135,7 @@ class _Unavailable(Exception):  # noqa: N818 - a state
     def __init__(self, why: str, retry_after_s: float | None = None, *, for_all: bool = False) -> None:
         super().__init__(why)
         self.retry_after_s = retry_after_s
-        self.for_all = for_all or retry_after_s is not None
+        self.for_all = for_all
         """It says nothing of the answers in the request: credentials, redirects, too many requests."""
 
 
@@ -149,8 +151,8 @@ class WebhookSink:
     4. A single answer that was suspected while `OUTLIVED` others were taken is dropped: ``webhook_undeliverable``. The
        next ones of its key go alone, one other taken is enough, and `max_queued` of them wait at most. The first of
        them that is taken ends that.
-    5. Where the answer behind fails as well, the endpoint is down for all: both are tried again by rule 2, in order,
-       and the next suspicion tries a further one. Nothing is dropped for that.
+    5. Where that fails as well, a further one is tried, by rule 2. Once `MOST_OTHERS` have, the endpoint is down for
+       all: every one is tried again, in order, and nothing is dropped for that.
     6. Meanwhile the queue is bounded (``webhook_full``). How long readings wait is the guard's
        (`edge_runtime.sinks.guard`).
 
@@ -185,6 +187,7 @@ class WebhookSink:
         self._serial = itertools.count()
         self._todo: deque[_Request] = deque()  # the thread's own, before the queue
         self._suspect: _Request | None = None
+        self._others = 0  # that have failed since, one after the other
         self._failures = 0  # in a row
         self._away = False  # as the log has it
         self._suspect_after = SUSPECT_AFTER
@@ -331,12 +334,14 @@ class WebhookSink:
             self._away = True
             logger.warning("%s: could not send, answers wait until it works: error=%s", self.name, error)
         if self._suspect is not None:  # rule 5
-            self._exonerate(self._suspect)
-            self._suspect_after = SUSPECT_AFTER
+            self._others += 1
             self._again(request)
+            if self._others >= MOST_OTHERS or error.for_all:
+                self._exonerate(self._suspect)
+                self._suspect_after = SUSPECT_AFTER
         elif request.failures >= self._suspect_after and not error.for_all:  # rule 3
-            self._suspect = request
-            if self._failures == 1:  # another was taken just before
+            self._suspect, self._others = request, 0
+            if self._failures == 1 and error.retry_after_s is None:  # another was taken just before
                 return True
         else:
             self._again(request)

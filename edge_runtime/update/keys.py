@@ -74,7 +74,8 @@ class KeyChain:
         read_only: write nothing.
 
     Raises:
-        ConfigError: a key file cannot be read.
+        ConfigError: a key file of the configuration cannot be read.
+        StoreError: the chain cannot be read.
     """
 
     def __init__(self, trusted_keys: Sequence[Path], threshold: int, folder: Path, *, read_only: bool = False) -> None:
@@ -157,7 +158,7 @@ class KeyChain:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise ConfigError(f"{self._path}: cannot be read: {error.strerror}") from error
+            raise StoreError(f"{self._path}: cannot be read: {error.strerror}") from error
         try:
             for text in json.loads(data):
                 envelope = text.encode("ascii")

@@ -36,7 +36,8 @@ class UpdateStore:
         read_only: look at it and change nothing.
 
     Raises:
-        ConfigError: it cannot be used, or another application uses it.
+        ConfigError: another application uses it.
+        StoreError: it cannot be used.
     """
 
     def __init__(self, folder: Path, wall: Callable[[], float] = lambda: 0.0, *, read_only: bool = False) -> None:
@@ -52,7 +53,11 @@ class UpdateStore:
         self._read_only = read_only
         if not read_only:
             self._take()
-        self.state = self._load()
+        try:
+            self.state = self._load()
+        except StoreError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let another process have it. May be called twice."""
@@ -146,7 +151,7 @@ class UpdateStore:
             raise ConfigError(f"update.folder {self.folder}: another application uses it; give each its own") from error
         except OSError as error:
             self.close()
-            raise ConfigError(f"update.folder {self.folder}: cannot be used: {error.strerror}") from error
+            raise StoreError(f"update.folder {self.folder}: cannot be used: {error.strerror}") from error
 
     def _load(self) -> State:
         found = False
@@ -161,7 +166,7 @@ class UpdateStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ConfigError(f"update state {path}: cannot be read: {error.strerror}") from error
+                raise StoreError(f"update state {path}: cannot be read: {error.strerror}") from error
             except StoreCorrupt as error:
                 log.error("update: could not read the state: path=%s error=%s", path, error)  # noqa: TRY400 - one line, no traceback
                 if not self._read_only:
@@ -174,7 +179,7 @@ class UpdateStore:
         try:
             os.replace(path, aside)  # noqa: PTH105
         except OSError as error:
-            raise ConfigError(f"update state {path}: is damaged and cannot be moved: {error.strerror}") from error
+            raise StoreError(f"update state {path}: is damaged and cannot be moved: {error.strerror}") from error
         log.error("update: moved a damaged state aside: path=%s to=%s", path, aside.name)
 
 

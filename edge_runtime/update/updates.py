@@ -63,7 +63,8 @@ class Updates:
         rehearsal: change nothing on disk; nothing but `start` may be called then.
 
     Raises:
-        ConfigError: the update folder or a key file cannot be used.
+        ConfigError: a key file cannot be used, or another application uses the update folder.
+        StoreError: the update folder cannot be used.
     """
 
     def __init__(

@@ -120,6 +120,7 @@ FILES = {
     "folder": _File("Is a directory", survives=True),
     "another program's": _File("holds no cases; name another file", survives=True),
     "another user's": _File("belongs to user 65534", survives=True),
+    "pipe": _File("cannot be used: disk I/O error", survives=True),
     "no folder": _File("No such file or directory", survives=True),
 }
 
@@ -131,6 +132,8 @@ def put(path: Path, what: str) -> None:
         path.write_bytes(b"SQLite format 3\0" + bytes(5000))
     elif what == "folder":
         path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path, 0o600)
     elif what == "no folder":
         path.parent.rmdir()
     else:

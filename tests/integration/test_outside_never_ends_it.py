@@ -107,6 +107,21 @@ def leave_session(port: int, client_id: str, filters: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("broken", ["", "state", "keys", "lock", "bundles"])
+def test_an_unusable_update_folder_turns_updates_off_and_nothing_else(site: Site, broken: str) -> None:
+    path = site.folder / "updates" / broken
+    if broken in ("state", "keys", "lock"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"no folder")
+    with site.run() as process:
+        site.answered(process)
+        assert process.err.count("update: turned off, and the configured bundle runs") == 1
+        end(process)
+
+
+@pytest.mark.slow
 def test_thousands_of_hostile_messages_end_nothing(site: Site) -> None:
     """The long run of this is tests/faults/test_hostile_messages.py."""
     answered, figures = fuzz(site, random.Random(20261122), 3000)

@@ -185,6 +185,19 @@ def test_a_flood_that_never_ends_locks_no_other_caller_out(model: Model) -> None
     assert len(model.states) == 100
 
 
+def test_a_flood_behind_a_proxy_ends_no_sequence_that_goes_on(model: Model) -> None:
+    served = served_model(model, 8, max_sequences=20)
+    one = windows(stream(1))
+    honest = InSequence("honest", True, False, "10.0.0.7")
+    step(served, one, (honest, 1))
+    for name in range(1, 101):
+        if name % 50 == 2:
+            step(served, one, (honest._replace(start=False), 1))
+        step(served, one, (InSequence(name, True, False, "10.0.0.7"), 1))
+    step(served, one, (honest._replace(start=False), 1))
+    assert served.evicted() == 81
+
+
 def test_over_http_a_flood_of_one_address_is_counted_and_ends_its_own(model: Model) -> None:
     server = Server({"leaky": served_model(model, 8, max_sequences=20)}, ServeConfig(port=0))
     one = windows(stream(1))

@@ -216,7 +216,7 @@ def test_an_endpoint_that_is_away_is_waited_for_and_logged_once(
     assert len([record for record in caplog.records if "cannot be reached" in record.message]) == 1
 
 
-@pytest.mark.parametrize("reply", [(500, {}, b""), (502, {}, b""), "hangs up"])
+@pytest.mark.parametrize("reply", [(500, {}, b""), (503, {"Retry-After": "0"}, b""), "hangs up"])
 @pytest.mark.parametrize("poison", [{70}, {0}, {199}, {10, 11, 12, 150}, set(range(0, 200, 10))])
 def test_an_answer_that_fails_each_time_stops_no_other(
     reply: Any, poison: set[int], endpoint: Endpoint, senders: list[Sender]
@@ -232,7 +232,8 @@ def test_an_answer_that_fails_each_time_stops_no_other(
             return
         taken.extend([] if bad else found)
         handler.send_response(reply[0] if bad else 204)
-        handler.send_header("Content-Length", "0")
+        for name, value in {"Content-Length": "0", **(reply[1] if bad else {})}.items():
+            handler.send_header(name, value)
         handler.end_headers()
 
     endpoint.judge = lambda _: judge  # type: ignore[assignment, return-value]
@@ -268,6 +269,27 @@ def test_a_flood_of_answers_that_fail_does_not_hide_the_few_that_are_taken(
         sender.sink.send([prediction(i, key="k" if f"k@{i}" in good else "bad")], None)
     sender.until(lambda: taken >= good, 60)
     assert set(sender.metrics.dropped) <= {"webhook_undeliverable"}
+
+
+def test_answers_of_ever_new_keys_that_fail_cost_few_waits(endpoint: Endpoint, senders: list[Sender]) -> None:
+    """Every failure but those that follow an answer that was taken costs a wait, which grows to a minute."""
+    failed = [False]
+    waits: list[int] = []
+    taken: list[str] = []
+
+    def judge(answers: list[dict[str, str]]) -> Any:
+        bad = any(answer["key"].startswith("bad") for answer in answers)
+        taken.extend([] if bad else [answer["id"] for answer in answers])
+        waits.extend([1] if bad and failed[0] else [])
+        failed[0] = bad
+        return (500, {}, b"") if bad else OK
+
+    endpoint.judge = judge
+    sender = start(senders, endpoint.url)
+    for i in range(300):
+        sender.sink.send([prediction(i, key=f"bad{i}" if i % 20 in (3, 4) else "k")], None)
+    sender.until(lambda: len(taken) == 270, 60)
+    assert len(waits) < 60
 
 
 @pytest.mark.parametrize("reply", [(500, {}, b""), (429, {}, b""), (503, {"Retry-After": "0"}, b"")])

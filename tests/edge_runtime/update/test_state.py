@@ -303,8 +303,8 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     UpdateStore(tmp_path / "updates").close()
 
 
-def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be used: No such file or directory"):
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be used: No such file or directory"):
         UpdateStore(tmp_path / "no" / "updates")
 
 

@@ -5,7 +5,7 @@ Both windowers order by this code: one stream is a key, or a part of a key whose
 The rules by which a clock that stepped is told from samples that are late, absurd, or delivered again:
 
 1. Samples further than `Ordering.jump_s` from the stream's newest stamp are set aside. The next ones that are near them
-   confirm them; ones of the old time refute them, and they are dropped as ``bad_time``.
+   confirm them; ones of the old time refute them, and they are dropped as ``stamp_jump``.
 2. Nearer ones that are too old to be used, and that the grid does not have, are set aside, too, once they are more than
    `Ordering.shuffled_s` too old. Ones of the old time refute them, and they are dropped as ``late``.
 3. They confirm each other when at least two readings, one after the other in time, hold as much as a window, or as
@@ -78,7 +78,7 @@ class Ordering:
     Args:
         contract: what a window is.
         config: run-time bounds.
-        metrics: receives drops by reason (``late``, ``duplicate``, ``bad_time``).
+        metrics: receives drops by reason (``late``, ``duplicate``, ``stamp_jump``).
     """
 
     def __init__(self, contract: InputContract, config: WindowConfig, metrics: Metrics) -> None:
@@ -121,7 +121,7 @@ class Ordering:
             if behind:
                 self._dropped["late"] += len(suspect[0])
             else:
-                self._dropped["bad_time"] += len(suspect[0])
+                self._dropped["stamp_jump"] += len(suspect[0])
 
     def behind(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
@@ -155,7 +155,7 @@ class Ordering:
             if 0 < max(apart) < _EVEN * min(apart):  # a sensor that sends seldom
                 stream.suspect = None
                 return suspect
-            self._dropped["bad_time"] += len(suspect[0])
+            self._dropped["stamp_jump"] += len(suspect[0])
         stream.suspect = (times, values)
         return None
 

@@ -174,7 +174,7 @@ class Windower(Keyed[_Key]):
         contract: what a window is.
         config: run-time bounds.
         metrics: receives ``samples_total``, ``windows_total``, ``gaps_total``, ``keys_evicted_total``,
-            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``bad_time``, ``evicted``).
+            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``stamp_jump``, ``evicted``).
     """
 
     def __init__(

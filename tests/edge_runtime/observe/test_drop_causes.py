@@ -123,6 +123,7 @@ ACTS: dict[str, Callable[[Metrics], None]] = {
     "late": lambda metrics: windowed(metrics, (NOW, 1), (NOW + 1, 2), (NOW + 0.5, 3)),
     "duplicate": lambda metrics: windowed(metrics, (NOW, 1), (NOW + 0.1, 2), (NOW + 0.5, 3), (NOW + 0.1, 2)),
     "same_stamp": lambda metrics: windowed(metrics, (NOW, 1), (NOW, 2), lateness_s=0.0),
+    "stamp_jump": lambda metrics: windowed(metrics, (NOW, 1), (NOW + 90, 2), (NOW + 0.1, 3)),
     "evicted": lambda metrics: windowed(metrics, (NOW, 1), (NOW + 0.1, 2)),
     "budget_share": budget(max_share=0.1),
     "budget_calls": budget(max_calls_per_day=24),

@@ -88,7 +88,7 @@ class _Clock:
             total: seconds that the samples of this read take.
             passed: seconds since the read before; infinite after a restart.
             now: monotonic seconds.
-            n: readings of this read.
+            n: readings of this iteration, of all streams.
             back_s: rule 6.
         """
         if passed == math.inf:
@@ -163,10 +163,11 @@ class ArrivalStamps:
             if by_arrival(reading):
                 streams.setdefault((reading.key, reading.channels), []).append(place)
         parts = [self._part(stream, places, readings, now) for stream, places in streams.items()]
+        together = sum(map(len, streams.values()))
         silent = [part for part in parts if part.first - part.clock.newest > 2 * part.steps[0]]
         queued = sum(len(readings[place].values) for part in silent for place in part.places) >= QUEUED
         for part in parts:
-            begin, scale = self._begin(part, queued, now)
+            begin, scale = self._begin(part, together, queued, now)
             for place, step in zip(part.places, part.steps, strict=True):
                 stamped[place] = _moved(readings[place], begin, step, scale)
                 begin += _length(readings[place], step) * scale
@@ -199,13 +200,13 @@ class ArrivalStamps:
         own = last.t if isinstance(last.t, float) else float(last.t[0])
         return _Part(clock, places, steps, total, own + _length(last, steps[-1]) - total, paced)
 
-    def _begin(self, part: _Part, queued: bool, now: float) -> tuple[float, float]:
+    def _begin(self, part: _Part, together: int, queued: bool, now: float) -> tuple[float, float]:
         """Return the stamp of a part's first sample, and by what its steps are to be multiplied."""
         clock, step, total, first = part.clock, part.steps[0], part.total, part.first
         if math.isnan(clock.newest):
             return first, 1.0
         passed = now - clock.read
-        clock.drain(total, passed, now, len(part.places), self._back_s)
+        clock.drain(total, passed, now, together, self._back_s)
         due = clock.newest + step
         ahead = due - first
         if -ahead > max(min(step / 2, _JITTER_S), 0.005):  # rule 3

@@ -58,7 +58,12 @@ MESSAGES: dict[str, list[tuple[CodecConfig, bytes]]] = {
     "malformed": [(MAPPED, b"{"), (CsvConfig(), b"1,2,3")],
     "compressed": [(MAPPED, gzip.compress(json_())), (RawConfig(dtype="int16"), gzip.compress(b"123456789"))],
     "picture": [(MAPPED, PNG)],
-    "not_a_number": [(MAPPED, json_(a="dry")), (JsonConfig(), b'{"t":1,"values":[[1,null]]}')],
+    "not_a_number": [
+        (MAPPED, json_(a="dry")),
+        (MAPPED, json_(a="1,234.5")),
+        (MAPPED, json_(a="1,234,567")),
+        (JsonConfig(), b'{"t":1,"values":[[1,null]]}'),
+    ],
     "decimal_comma": [(MAPPED, json_(a="21,5")), (CsvConfig(separator=";"), b"t;a;b\n1;21,5;2")],
     "wrong_channels": [(MAPPED, orjson.dumps({"t": NOW, "a": 1})), (JsonConfig(), b'{"t":1,"values":[[1,2,3]]}')],
     "wrong_size": [(RawConfig(), bytes(7))],

@@ -55,7 +55,7 @@ def _parse_again(payload: bytes, refused: orjson.JSONDecodeError) -> Any:
 
 def as_text(payload: bytes) -> str:
     """Return a payload as a text (rules 1 and 3); bytes that are not UTF-8 become lone surrogates."""
-    if payload[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if len(payload) > 2 and payload[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return payload.decode("utf-16", "replace")
     return payload.decode("utf-8-sig", "surrogateescape").rstrip("\0")
 

@@ -13,6 +13,8 @@ The rules by which a clock that stepped is told from samples that are late, absu
    Equal values prove little, so `_FLAT` times as much is needed of them.
 4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
 5. What is confirmed is used: the stream goes on at that time.
+6. A message that holds the newest stamp and goes on from there repeats its history: its older samples, of which the
+   grid may remember none, are dropped as ``duplicate``.
 """
 
 from __future__ import annotations
@@ -112,6 +114,15 @@ class Ordering:
         """Tell whether a block lies where a clock that last showed `newest` may be."""
         jump = self.jump_s
         return bool(-jump <= times[-1] - newest and times[0] - newest <= jump)
+
+    def without_history(self, stream: Stream, times: Float64, values: Float32) -> Block:
+        """Return a block without the samples that it repeats (rule 6)."""
+        at = int(times.searchsorted(stream.newest))
+        if not 0 < at < len(times) - 1 or times[at] != stream.newest:
+            return times, values
+        again = int(times.searchsorted(stream.newest - self._lateness, side="right"))
+        self._dropped["duplicate"] += again
+        return times[again:], values[again:]
 
     def trust(self, stream: Stream) -> None:
         """Go on in the stream's own time: what is set aside was absurd or late (rules 1 and 2)."""

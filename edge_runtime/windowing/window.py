@@ -327,7 +327,10 @@ class Windower(Keyed[_Key]):
             if confirmed is not None and self._delivered_again(state, *confirmed):
                 state.suspect, confirmed = (times, values), None
             return nothing if confirmed is None else (confirmed, times, values)
-        late = times <= state.newest - self._config.lateness_s
+        bound = state.newest - self._config.lateness_s
+        if times[0] <= bound:
+            times, values = order.without_history(state, times, values)
+        late = times <= bound
         if late[0]:
             confirmed = self._behind(state, times[late], values[late])
             times, values = times[~late], values[~late]

@@ -15,6 +15,7 @@ from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Reading
 from edge_runtime.windowing.config import WindowConfig
+from edge_runtime.windowing.join import windower_of
 from edge_runtime.windowing.recorded import cut_recording
 from edge_runtime.windowing.window import Window, Windower
 
@@ -235,6 +236,18 @@ def test_late_and_repeated_samples_are_counted_apart() -> None:
     assert metrics.dropped == {"duplicate": 4}
     windower.push([Reading("k", 0.1, column([9.0]))])
     assert metrics.dropped == {"duplicate": 4, "late": 1}
+
+
+@pytest.mark.parametrize(("lateness_s", "parts"), [(0.0, False), (0.0, True), (0.5, False)])
+def test_messages_that_repeat_more_than_the_grid_remembers_are_no_late_samples(lateness_s: float, parts: bool) -> None:
+    metrics, rng = Metrics(), np.random.default_rng(1)
+    windower = windower_of(contract(), WindowConfig(lateness_s=lateness_s, parts=parts), metrics)
+    times = 1000 + np.arange(200) * 0.1 + rng.uniform(-0.03, 0.03, 200)
+    values, columns = rng.normal(size=(200, 1)).astype(np.float32), (0,) if parts else None
+    for end in range(100, 201, 5):
+        part = slice(end - 100, end)
+        windower.push([Reading("k", times[part], values[part], 0.0, columns)])
+    assert metrics.dropped == {"duplicate": 20 * 95}
 
 
 def test_a_lone_absurd_stamp_is_dropped_and_the_stream_goes_on() -> None:

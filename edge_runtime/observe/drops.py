@@ -190,7 +190,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "window",
         "samples",
         f"they are older than what their key had shown: {_RATE}, if a message has one stamp for several; if they come "
-        f"in another order, set lateness_s under [window]; if devices share a key, set key under [[source]] {_MORE}",
+        f"in another order, set lateness_s under [window] {_MORE}",
     ),
     "duplicate": Reason(
         "window",

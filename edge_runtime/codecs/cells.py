@@ -31,7 +31,7 @@ MISSING = frozenset(
 MAX_TEXT = 64
 """Longest text that may be a number."""
 
-_COMMA = re.compile(r",\d")
+_COMMA = re.compile(r",\d+(?![\d.,])")
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)\s*(.*)", re.ASCII | re.DOTALL)
 
 Dtype = Literal["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
@@ -156,6 +156,8 @@ class Cells:
         unit = match[2].strip()
         if self._decimal == "." and _COMMA.match(unit):  # rule 2
             raise InputError("decimal_comma", f"{where} holds {text!r}")
+        if unit[:1].isdigit() or unit[:1] in (",", ".", "'"):
+            raise InputError("not_a_number", f"{where} holds {text!r}: write numbers without marks for thousands")
         if unit and not units.same(unit, self._stated.get(channel, "")):
             raise InputError(
                 "not_a_number",

@@ -159,7 +159,7 @@ def _load(
     if config.type == "senml":
         from edge_runtime.codecs.senml import SenmlCodec  # noqa: PLC0415
 
-        return SenmlCodec(config, channels)
+        return SenmlCodec(config, channels, notice)
     if config.type == "csv":
         from edge_runtime.codecs.csv import load_csv  # noqa: PLC0415
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 from edge_runtime.errors import InputError
@@ -11,10 +12,24 @@ _PACKED: Final = (
     (b"\xfd7zXZ\0", "xz"), (b"\x04\x22\x4d\x18", "LZ4"), (b"x\x01", "zlib"), (b"x\x9c", "zlib"), (b"x\xda", "zlib"),
 )  # fmt: skip
 
+_MOST: Final = 1 << 20
+
 
 def packed_as(payload: bytes) -> str:
     """Name the compression that a payload begins with; empty where it is none."""
     return next((name for magic, name in _PACKED if payload.startswith(magic)), "")
+
+
+def unpacks(payload: bytes) -> bool:
+    """Tell whether bytes that any numbers could be are gzip or zlib data to their checksum, of up to `_MOST` bytes."""
+    if packed_as(payload) not in ("gzip", "zlib"):
+        return False
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        stream.decompress(payload, _MOST)
+    except zlib.error:
+        return False
+    return stream.eof
 
 
 def explained(error: InputError, payload: bytes, codec: str) -> InputError:

@@ -2,7 +2,7 @@
 
 A value that is not read refuses no message. orjson parses; what it refuses is parsed again, more slowly, by the rules:
 
-1. A byte order mark ahead, and NUL bytes behind, are left out.
+1. A byte order mark ahead, and NUL bytes behind, are left out; the mark of UTF-16 says that the text is in UTF-16.
 2. ``NaN`` and ``Infinity``, and in messages of up to `MAX_WORDS` ``nan``, ``-inf``, ``ovf`` and their like, as
    ``printf`` writes them, are numbers that are not finite; ``1e999`` is infinite.
 3. Lone surrogates, control characters and bytes that are not UTF-8 may stand in texts. A key with them is refused.
@@ -55,6 +55,8 @@ def _parse_again(payload: bytes, refused: orjson.JSONDecodeError) -> Any:
 
 def as_text(payload: bytes) -> str:
     """Return a payload as a text (rules 1 and 3); bytes that are not UTF-8 become lone surrogates."""
+    if len(payload) > 2 and payload[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return payload.decode("utf-16", "replace")
     return payload.decode("utf-8-sig", "surrogateescape").rstrip("\0")
 
 

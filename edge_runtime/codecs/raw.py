@@ -22,11 +22,15 @@ import numpy.typing as npt
 
 from edge_runtime.codecs.cells import DTYPES, Dtype
 from edge_runtime.codecs.conversion import factors_of
+from edge_runtime.codecs.foreign import unpacks
 from edge_runtime.codecs.numbers import EARLIEST_S, LATEST_S, MAX_BYTES, MAX_SAMPLES, arrival, samples
 from edge_runtime.codecs.time_field import TimeField, TimeReader, field_bytes
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Float32, Float64, Reading
+
+_PACKED = (b"\x1f", b"x")
+"""First bytes of gzip and zlib data, which can have the size of samples by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,8 @@ class RawCodec:
         n = size // self._sample_bytes
         if size <= 0 or n * self._sample_bytes != size or n > self._max_samples or len(payload) > self._max_bytes:
             raise self._wrong_size(len(payload))
+        if payload[:1] in _PACKED and unpacks(payload):
+            raise InputError("compressed", "the payload is gzip or zlib data")
         if not key:
             raise InputError("no_key", "a raw message names no key; take it from the topic")
         flat = np.frombuffer(payload, self._dtype, -1, self._header)
@@ -131,6 +137,7 @@ class RawCodec:
             not self._as_it_is
             or self._time not in ("f64", "none")
             or not all(keys)
+            or payloads[0][:1] in _PACKED
             or set(map(len, payloads)) != {size}
             or not 0 < body == n * self._sample_bytes
             or n > self._max_samples

@@ -6,14 +6,16 @@ A record's resolved name is base name plus name. Its end says which channel it i
      {"n": "ay", "v": 0.2}, {"n": "ax", "t": 0.02, "v": 0.3}, {"n": "ay", "t": 0.02, "v": 0.4}]
 
 gives key ``urn:dev:mac:0024befffe804ff1`` two samples of the channels ``ax`` and ``ay``. Records with the same resolved
-time make one sample, in which every channel has to appear once, unless the codec is partial. Records that name no
-channel of the model are left out, as are sums without a value. Values are converted from the unit that a record states
-to the model's; those without a unit are taken as they are. A time below 2**28 is relative to the arrival (section
-4.5.3); fields whose label ends with an underscore, and versions above 10, are refused as section 4.4 demands.
+time make one sample, in which every channel has to appear once, unless the codec is partial; then a value that cannot
+be read costs itself alone. Records that name no channel of the model are left out, as are sums without a value. Values
+are converted from the unit that a record states to the model's; those without a unit are taken as they are. A time
+below 2**28 is relative to the arrival (section 4.5.3); fields whose label ends with an underscore, and versions above
+10, are refused as section 4.4 demands.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -21,10 +23,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from edge_runtime import units
+from edge_runtime.codecs import Notice
 from edge_runtime.codecs.cbor import load_cbor
 from edge_runtime.codecs.gather import Gather, GatherRules
 from edge_runtime.codecs.json import parse_json
-from edge_runtime.codecs.numbers import MAX_BYTES, MAX_SAMPLES, Arrival, ArrivalTimes, check_key, check_stamp, matrix
+from edge_runtime.codecs.numbers import (
+    MAX_BYTES,
+    MAX_SAMPLES,
+    Arrival,
+    ArrivalTimes,
+    check_key,
+    check_stamp,
+    matrix,
+    single,
+)
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
@@ -96,6 +108,7 @@ class SenmlCodec:
     Args:
         config: how packs are read.
         channels: the model's channels, in order.
+        notice: told of values of a partial sample that cannot be read; None: they refuse the message.
 
     Raises:
         ConfigError: cbor2 is needed and missing, or the channel mapping does not fit the model.
@@ -103,7 +116,7 @@ class SenmlCodec:
 
     name = "senml"
 
-    def __init__(self, config: SenmlConfig, channels: Sequence[Channel]) -> None:
+    def __init__(self, config: SenmlConfig, channels: Sequence[Channel], notice: Notice | None = None) -> None:
         names = [channel.name for channel in channels]
         if unknown := sorted(set(config.channels) - set(names)):
             raise ConfigError(f"codec senml maps {', '.join(unknown)}; the model's channels are {', '.join(names)}")
@@ -114,6 +127,7 @@ class SenmlCodec:
         self._units = [channel.unit if config.check_units else "" for channel in channels]
         self._rules = GatherRules(names=tuple(names), partial=config.partial, max_samples=config.max_samples)
         self._names = names
+        self._notice = notice if config.partial else None
         self._max_bytes = config.max_bytes
         self._max_samples = config.max_samples
         self._labels = _JSON if config.encoding == "json" else _CBOR
@@ -149,13 +163,14 @@ class SenmlCodec:
     def _gather(self, pack: list[Any], received: float) -> tuple[_Samples, bool]:
         """Gather all values of the pack, by key, time and channel, and say whether all times are relative."""
         labels = self._labels
-        name_label, time_label, value_label, unit_label = labels.n, labels.t, labels.v, labels.u
-        plain = {name_label, time_label, value_label, unit_label}
+        name_label, time_label = labels.n, labels.t
+        plain = {name_label, time_label, labels.v, labels.u}
         base_name, base_unit, base_time, base_value = "", None, 0.0, 0.0
         has_base_value = False
         n_channels = len(self._names)
         samples: _Samples = {}
         places: dict[Any, _Place | None] = {}  # for the current base name
+        refused: list[InputError] = []
         for record in pack:
             if type(record) is not dict:
                 raise InputError("malformed", "a SenML record is not an object with fields")
@@ -175,13 +190,11 @@ class SenmlCodec:
                 place = places[name] = self._place(base_name, name, samples)
             if place is None:
                 continue
-            by_time, channel, wanted = place
-            value = record.get(value_label)
-            if value is None and (value := self._absent(record, has_base_value=has_base_value)) is None:
+            by_time, channel, _ = place
+            base = (base_value if has_base_value else None), base_unit
+            value = self._value_or_refusal(record, place, base, refused)
+            if value is None:
                 continue
-            kind = type(value)
-            if kind is not float and kind is not int:
-                raise InputError("not_a_number", "a SenML value is not a number")
             time = record.get(time_label, 0)
             kind = type(time)
             if kind is not float and kind is not int:
@@ -193,11 +206,8 @@ class SenmlCodec:
                 by_time[t] = row = [None] * n_channels
             elif row[channel] is not None:
                 raise InputError("malformed", f"two values for channel {self._names[channel]} at the same time")
-            value += base_value
-            unit = record.get(unit_label, base_unit)
-            row[channel] = (
-                value if unit is None or unit == wanted or not wanted else self._convert(value, unit, channel)
-            )
+            row[channel] = value
+        self._tell(refused, samples)
         return _dated(samples, received)
 
     def _check_fields(self, record: Mapping[Any, Any]) -> None:
@@ -219,6 +229,43 @@ class SenmlCodec:
             if full.endswith(ending) and (not before or name == ending or before[-1] in _SEPARATORS):
                 return samples.setdefault(before.rstrip(_SEPARATORS), {}), channel, self._units[channel]
         return None
+
+    def _tell(self, refused: Sequence[InputError], samples: _Samples) -> None:
+        """Tell of values that were left out, or refuse the message where no other value is in it."""
+        for one in refused:
+            if self._notice is None or not any(samples.values()):
+                raise one
+            self._notice("values_refused", f"a value cannot be read, the others of its message are: {one}")
+
+    def _value_or_refusal(
+        self, record: Mapping[Any, Any], place: _Place, base: tuple[float | None, Any], refused: list[InputError]
+    ) -> float | None:
+        """Return the value of a record; of a partial sample, one that cannot be read is left out."""
+        try:
+            return self._value(record, place, base)
+        except InputError as error:
+            if self._notice is None:
+                raise
+            refused.append(error)
+            return None
+
+    def _value(self, record: Mapping[Any, Any], place: _Place, base: tuple[float | None, Any]) -> float | None:
+        """Return the value of a record in the channel's unit; None where it has none, or NaN in a partial sample."""
+        labels = self._labels
+        _, channel, wanted = place
+        value = record.get(labels.v)
+        if value is None and (value := self._absent(record, has_base_value=base[0] is not None)) is None:
+            return None
+        if type(value) is not float and type(value) is not int:
+            raise InputError("not_a_number", "a SenML value is not a number")
+        value += base[0] or 0
+        unit = record.get(labels.u, base[1])
+        if unit is not None and unit != wanted and wanted:
+            value = self._convert(value, unit, channel)
+        if self._notice is None:
+            return value
+        value = single(value, f"channel {self._names[channel]}")
+        return None if math.isnan(value) else value
 
     def _absent(self, record: Mapping[Any, Any], *, has_base_value: bool) -> int | None:
         """Return the value of a record without ``v``: none beside a sum, zero on a base value (section 4.5.2)."""

@@ -130,6 +130,8 @@ class RateCheck:
 
     def _take_stamps(self, name: str, key: _Key, times: Float64) -> None:
         """Count samples that have a stamp each, span by span."""
+        if (times[1:] < times[:-1]).any():
+            times = np.sort(times)
         at, n = 0, len(times)
         while at < n:
             taken = self._reach(name, key, float(times[at]))

@@ -120,9 +120,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "bad_time": Reason(
         "source",
-        "messages, rows or samples",
-        "stamps are no times of the years 1900 to 9999, or of another time than the samples around them: set time_unit "
-        "under [source.codec] (s, ms, us, ns, iso8601), or correct the sender's clock",
+        "messages or rows",
+        "stamps are no times of the years 1900 to 9999: set time_unit under [source.codec] (s, ms, us, ns, iso8601)",
     ),
     "no_time": Reason(
         "source",
@@ -206,6 +205,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "samples",
         "their key had another sample with this stamp: if stamps are whole seconds, set time_step_s = 1.0 and rate_hz "
         f"under [source.codec] {_MORE}",
+    ),
+    "stamp_jump": Reason(
+        "window",
+        "samples",
+        "their stamps are further from those before and after them than max_jump_s under [window]: correct the "
+        "sender's clock; if two devices share a key, set key under [[source]]",
     ),
     "other_clock": Reason(
         "window",

@@ -102,7 +102,7 @@ class UnfinishedWindows:
 
     def _figures(self, now: float) -> Figures:
         counts, dropped = self._metrics.counts, self._metrics.dropped
-        mistimed = sum(dropped[reason] for reason in ("late", "duplicate", "same_stamp", "bad_time"))
+        mistimed = sum(dropped[reason] for reason in ("late", "duplicate", "same_stamp", "stamp_jump"))
         return Figures(now, counts["samples_total"], counts["windows_total"], counts["gaps_total"], mistimed)
 
 

@@ -10,12 +10,15 @@ readings of one iteration of the loop:
 2. A stream goes on one period behind its newest stamp where that differs from rule 1 by less than the jitter: up to
    half a period behind, and two periods ahead. So no stamp comes twice, and none goes back.
 3. A stream that was silent goes on by rule 1. But what was *queued* goes on behind the newest stamp, since a queue has
-   the oldest first: several readings of a stream, where all silent streams bring `QUEUED` samples; the first one that
+   the oldest first: what silent streams bring in one read, where it is `QUEUED` samples or more; the first one that
    is late by at most `LATE_S`, as behind a network that stalls; and then all that comes `FASTER` than its rate, or
    brings the stream closer to its arrivals.
 4. A stream whose silence was taken to be over may run ahead by that silence, while a queue is read; one that is new or
    restored, by any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
-5. A stream that is further ahead sends faster than its rate: its samples are laid evenly up to the bound.
+5. A stream that comes faster than its rate for longer than a queue would take is a sensor of another rate: what it is
+   ahead shrinks by `FAST_DRAIN`, and its samples are laid evenly up to the bound. Readings that come singly, or a few
+   together, are taken for a queue for `_JITTER_S`, `QUEUED` for `_PATIENCE_S`, what is too fast for any sensor for
+   twice as long.
 6. The machine's clock: set forward, it is a silence (rule 3). Set back by at most `back_s`, the stream is ahead of it
    (rule 4). Set back further, the stream begins again, as the windows then do (`WindowConfig.max_jump_s`).
 7. A channel that is held for longer than `max_gap_s` (a door) has no rate: each of its values is as of its arrival.
@@ -43,12 +46,12 @@ QUEUED: Final = 4
 FASTER: Final = 4.0
 LATE_S: Final = 0.5
 DRAIN: Final = 0.02
+FAST_DRAIN: Final = 0.5
 _JITTER_S: Final = 0.25
 """Largest jitter of rule 2, and largest time between reads of one queue that bring less than `QUEUED` readings."""
 _PATIENCE_S: Final = 2.0
 _NO_SENSOR: Final = 20.0
-"""What comes faster than its rate for longer than `_PATIENCE_S`, but by less than this factor, is no queue: it is
-the sensor's own rate (rule 5)."""
+"""Factor of its rate by which hardly a sensor sends (rule 5)."""
 _TICK_S: Final = 1e-3
 """Distance of values of a channel without a rate (rule 7)."""
 
@@ -68,7 +71,7 @@ class _Clock:
         self.read = read
         """Monotonic time of the read before."""
         self.live = read
-        """Monotonic time of the last read that was no queue's."""
+        """Monotonic time of the last read that came no faster than the rate."""
         self.ahead = 0.0
         """Newest stamp less the arrival of its sample."""
         self.allowed = allowed
@@ -78,19 +81,30 @@ class _Clock:
         self.interval = interval
         """Shortest time lately between single values, seconds; a silence alone changes it little."""
 
-    def drain(self, total: float, passed: float, now: float) -> None:
-        """Bound by how much the stream may be ahead, unless a queue is read, however slowly (rules 4 and 5).
+    def drain(self, total: float, passed: float, now: float, n: int, back_s: float) -> None:
+        """Bound by how much the stream may be ahead, unless a queue is read (rules 4 and 5).
 
         Args:
             total: seconds that the samples of this read take.
             passed: seconds since the read before; infinite after a restart.
             now: monotonic seconds.
+            n: readings of this iteration, of all streams.
+            back_s: rule 6.
         """
-        queue = passed == math.inf or (passed <= 1.0 and total > 1.2 * passed)
-        if queue and (passed == math.inf or now - self.live <= _PATIENCE_S or total >= _NO_SENSOR * passed):
+        if passed == math.inf:
             return
-        self.allowed = max(0.0, min(self.allowed, self.ahead) - DRAIN * passed)
-        self.live = now
+        rate = FAST_DRAIN
+        if passed > 1.0 or total <= 1.2 * passed:
+            self.live, rate = now, DRAIN
+        elif now - self.live <= (_JITTER_S if n < QUEUED else _PATIENCE_S):
+            return
+        elif self.ahead >= _NO_SENSOR * (now - self.live):
+            if now - self.live <= 2 * _PATIENCE_S:
+                return
+            if self.ahead > back_s:
+                self.allowed = 0.0  # rule 6 follows
+                return
+        self.allowed = max(0.0, min(self.allowed, self.ahead) - rate * passed)
 
 
 class _Part(NamedTuple):
@@ -149,10 +163,11 @@ class ArrivalStamps:
             if by_arrival(reading):
                 streams.setdefault((reading.key, reading.channels), []).append(place)
         parts = [self._part(stream, places, readings, now) for stream, places in streams.items()]
+        together = sum(map(len, streams.values()))
         silent = [part for part in parts if part.first - part.clock.newest > 2 * part.steps[0]]
         queued = sum(len(readings[place].values) for part in silent for place in part.places) >= QUEUED
         for part in parts:
-            begin, scale = self._begin(part, queued, now)
+            begin, scale = self._begin(part, together, queued, now)
             for place, step in zip(part.places, part.steps, strict=True):
                 stamped[place] = _moved(readings[place], begin, step, scale)
                 begin += _length(readings[place], step) * scale
@@ -185,13 +200,13 @@ class ArrivalStamps:
         own = last.t if isinstance(last.t, float) else float(last.t[0])
         return _Part(clock, places, steps, total, own + _length(last, steps[-1]) - total, paced)
 
-    def _begin(self, part: _Part, queued: bool, now: float) -> tuple[float, float]:
+    def _begin(self, part: _Part, together: int, queued: bool, now: float) -> tuple[float, float]:
         """Return the stamp of a part's first sample, and by what its steps are to be multiplied."""
         clock, step, total, first = part.clock, part.steps[0], part.total, part.first
         if math.isnan(clock.newest):
             return first, 1.0
         passed = now - clock.read
-        clock.drain(total, passed, now)
+        clock.drain(total, passed, now, together, self._back_s)
         due = clock.newest + step
         ahead = due - first
         if -ahead > max(min(step / 2, _JITTER_S), 0.005):  # rule 3
@@ -214,7 +229,7 @@ class ArrivalStamps:
         clock, step, total, n = part.clock, part.steps[0], part.total, len(part.places)
         fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed)
         late = lag <= LATE_S and clock.interval <= 1.5 * step
-        begins = not clock.behind and (late or (queued and n > 1))
+        begins = not clock.behind and (late or queued)
         if part.paced and (begins or fast or lag < 0.9 * clock.behind):
             clock.behind = lag
             return True

@@ -153,6 +153,8 @@ class JoinedWindower(Keyed[Joint]):
         if track.apart is not None:
             stream, bound = track.apart, track.apart.newest - self._config.lateness_s
         if times[0] <= bound:
+            times, values = order.without_history(stream, times, values)
+        if times[0] <= bound:
             keep = times > bound
             self._late(key, track, (times[~keep], values[~keep]), windows, received)
             times, values = times[keep], values[keep]

@@ -5,7 +5,7 @@ Both windowers order by this code: one stream is a key, or a part of a key whose
 The rules by which a clock that stepped is told from samples that are late, absurd, or delivered again:
 
 1. Samples further than `Ordering.jump_s` from the stream's newest stamp are set aside. The next ones that are near them
-   confirm them; ones of the old time refute them, and they are dropped as ``bad_time``.
+   confirm them; ones of the old time refute them, and they are dropped as ``stamp_jump``.
 2. Nearer ones that are too old to be used, and that the grid does not have, are set aside, too, once they are more than
    `Ordering.shuffled_s` too old. Ones of the old time refute them, and they are dropped as ``late``.
 3. They confirm each other when at least two readings, one after the other in time, hold as much as a window, or as
@@ -13,6 +13,8 @@ The rules by which a clock that stepped is told from samples that are late, absu
    Equal values prove little, so `_FLAT` times as much is needed of them.
 4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
 5. What is confirmed is used: the stream goes on at that time.
+6. A message that holds the newest stamp and goes on from there repeats its history: its older samples, of which the
+   grid may remember none, are dropped as ``duplicate``.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Ordering:
     Args:
         contract: what a window is.
         config: run-time bounds.
-        metrics: receives drops by reason (``late``, ``duplicate``, ``bad_time``).
+        metrics: receives drops by reason (``late``, ``duplicate``, ``stamp_jump``).
     """
 
     def __init__(self, contract: InputContract, config: WindowConfig, metrics: Metrics) -> None:
@@ -113,6 +115,15 @@ class Ordering:
         jump = self.jump_s
         return bool(-jump <= times[-1] - newest and times[0] - newest <= jump)
 
+    def without_history(self, stream: Stream, times: Float64, values: Float32) -> Block:
+        """Return a block without the samples that it repeats (rule 6)."""
+        at = int(times.searchsorted(stream.newest))
+        if not 0 < at < len(times) - 1 or times[at] != stream.newest:
+            return times, values
+        again = int(times.searchsorted(stream.newest - self._lateness, side="right"))
+        self._dropped["duplicate"] += again
+        return times[again:], values[again:]
+
     def trust(self, stream: Stream) -> None:
         """Go on in the stream's own time: what is set aside was absurd or late (rules 1 and 2)."""
         suspect, stream.suspect = stream.suspect, None
@@ -121,7 +132,7 @@ class Ordering:
             if behind:
                 self._dropped["late"] += len(suspect[0])
             else:
-                self._dropped["bad_time"] += len(suspect[0])
+                self._dropped["stamp_jump"] += len(suspect[0])
 
     def behind(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
@@ -155,7 +166,7 @@ class Ordering:
             if 0 < max(apart) < _EVEN * min(apart):  # a sensor that sends seldom
                 stream.suspect = None
                 return suspect
-            self._dropped["bad_time"] += len(suspect[0])
+            self._dropped["stamp_jump"] += len(suspect[0])
         stream.suspect = (times, values)
         return None
 

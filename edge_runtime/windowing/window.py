@@ -174,7 +174,7 @@ class Windower(Keyed[_Key]):
         contract: what a window is.
         config: run-time bounds.
         metrics: receives ``samples_total``, ``windows_total``, ``gaps_total``, ``keys_evicted_total``,
-            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``bad_time``, ``evicted``).
+            ``clock_jumps_total``, and drops by reason (``late``, ``duplicate``, ``stamp_jump``, ``evicted``).
     """
 
     def __init__(
@@ -327,7 +327,10 @@ class Windower(Keyed[_Key]):
             if confirmed is not None and self._delivered_again(state, *confirmed):
                 state.suspect, confirmed = (times, values), None
             return nothing if confirmed is None else (confirmed, times, values)
-        late = times <= state.newest - self._config.lateness_s
+        bound = state.newest - self._config.lateness_s
+        if times[0] <= bound:
+            times, values = order.without_history(state, times, values)
+        late = times <= bound
         if late[0]:
             confirmed = self._behind(state, times[late], values[late])
             times, values = times[~late], values[~late]

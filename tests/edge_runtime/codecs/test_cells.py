@@ -56,7 +56,7 @@ def test_what_is_clearly_a_number_is_one(value: Any, expected: float) -> None:
     ],
 )
 def test_what_may_be_read_in_two_ways_is_refused(value: Any) -> None:
-    assert refusal(value).reason == ("decimal_comma" if value in ("21,4", "1,234.5") else "not_a_number")
+    assert refusal(value).reason == ("decimal_comma" if value == "21,4" else "not_a_number")
 
 
 @pytest.mark.parametrize(

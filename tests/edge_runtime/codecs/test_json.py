@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.codecs.json import JsonCodec, JsonConfig
+from edge_runtime.codecs.json import JsonCodec, JsonConfig, parse_json
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.types import Reading
 
@@ -271,3 +271,9 @@ def test_any_document_gives_readings_or_a_reason(document: Any) -> None:
         except InputError:
             continue
         assert all(np.isfinite(reading.values).all() for reading in readings)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_left_out(encoding: str) -> None:
+    document = '{"t": 1, "key": "k", "values": [[1, 2]]}'.encode(encoding)
+    assert parse_json(document) == {"t": 1, "key": "k", "values": [[1, 2]]}

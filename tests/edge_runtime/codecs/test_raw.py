@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.codecs.config import load_codec
 from edge_runtime.codecs.raw import RawCodec, RawConfig
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.manifest import Channel
 from edge_runtime.sources.decoding import BatchCodec
 
@@ -28,6 +30,14 @@ def test_plain_float32_is_a_view_of_the_payload() -> None:
     (reading,) = RawCodec(RawConfig(), NAMES).decode("k", payload, NOW)
     assert np.shares_memory(reading.values, np.frombuffer(payload, np.uint8))
     assert not reading.values.flags.writeable
+
+
+def test_compressed_numbers_are_refused_even_where_their_size_fits() -> None:
+    codec, numbers = RawCodec(RawConfig(dtype="uint8"), ("a",)), np.arange(40, dtype="<f4").tobytes()
+    for packed in (gzip.compress(numbers), zlib.compress(numbers)):
+        with pytest.raises(InputError, match="gzip or zlib"):
+            codec.decode("k", packed, NOW)
+        assert codec.decode("k", packed[:-1], NOW), "numbers that begin so by chance"
 
 
 def test_without_stamp_the_last_sample_was_taken_on_arrival() -> None:

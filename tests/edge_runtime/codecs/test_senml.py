@@ -140,6 +140,23 @@ def test_a_unit_that_is_none_is_refused_in_few_words(unit: Any) -> None:
     assert len(text) < 200
 
 
+@pytest.mark.parametrize(
+    "bad", [{"vs": "hi"}, {"v": None}, {"v": "21,5"}, {"vb": True}, {"v": 1e39}, {"v": 1, "u": "kg"}]
+)
+def test_a_value_that_cannot_be_read_costs_a_partial_pack_itself_alone(bad: dict[str, Any]) -> None:
+    told: list[str] = []
+    channels = [Channel(name=name, unit="Cel") for name in "ab"]
+    codec = SenmlCodec(SenmlConfig(partial=True), channels, lambda name, _: told.append(name))
+    pack = orjson.dumps([{"bn": "k:", "bt": NOW, "n": "a", **bad}, {"n": "b", "v": 2}])
+    (found,) = codec.decode("", pack, NOW)
+    assert (found.channels, found.values.tolist()) == ((1,), [[2.0]])
+    assert told == ["values_refused"]
+    (found,) = codec.decode("", pack.replace(b"2}", b'2},{"n":"a","t":1,"v":NaN}'), NOW)
+    assert found.channels == (1,), "NaN is a missing value, and no refusal"
+    with pytest.raises(InputError):
+        codec.decode("", orjson.dumps([{"bn": "k:", "bt": NOW, "n": "a", **bad}]), NOW)
+
+
 def test_a_partial_pack_brings_what_it_has() -> None:
     pack = [
         {"bn": "d:", "bt": NOW, "n": "a", "v": 1},

@@ -150,13 +150,32 @@ def test_a_sensor_slower_than_the_model_is_spaced_as_it_was_heard() -> None:
     assert np.diff(device.got["k", None][-10:]) == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("rate_hz", [5.0, 8.0, 13.0, 25.0])
-def test_a_sensor_of_another_rate_than_the_model_stays_with_the_clock(rate_hz: float) -> None:
+@pytest.mark.parametrize(("rate_hz", "count"), [(5.0, 1), (8.0, 1), (13.0, 1), (25.0, 1), (25.0, 2), (100.0, 1)])
+def test_a_sensor_of_another_rate_than_the_model_stays_with_the_clock(rate_hz: float, count: int) -> None:
     device = Device(10.0)
-    device.steady(0.0, 100, rate_hz)
-    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 100, abs=3.5)
-    assert 97 <= device.windows <= 104
+    device.steady(0.0, 10, rate_hz / count, count=count)
+    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 10, abs=0.25)
+    device.steady(10.0, 90, rate_hz / count, count=count)
+    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 100, abs=0.25)
+    assert 98 <= device.windows <= 101
     assert not device.metrics.dropped
+
+
+@pytest.mark.parametrize(("rate_hz", "count"), [(400.0, 1), (1000.0, 10)])
+def test_a_sensor_as_fast_as_a_queue_is_told_from_one(rate_hz: float, count: int) -> None:
+    device = Device(10.0)
+    device.steady(0.0, 8, rate_hz / count, count=count)
+    assert device.got["k", None][-1] == pytest.approx(BEGAN_S + 8, abs=0.25)
+
+
+def test_a_queue_of_many_keys_that_brings_one_message_of_each_in_a_read_goes_on() -> None:
+    device, keys = Device(), [f"k{i}" for i in range(20)]
+    device.steady(0.0, 5, keys=keys)  # type: ignore[arg-type]
+    for i in range(80):
+        device.read(13.0 + i * 0.01, keys=keys)
+    assert device.windows == 20 * 13
+    assert device.got["k0", None][-1] == pytest.approx(BEGAN_S + 12.9, abs=0.25)
+    assert not device.metrics.counts["gaps_total"]
 
 
 @pytest.mark.parametrize("step_s", [3600.0, 59.0, 0.5, -0.5, -5.0, -30.0, -59.0, -70.0, -3600.0])

@@ -115,19 +115,22 @@ def _part(sizes: Sequence[int], wanted: int) -> Iterator[tuple[int, ...]]:
 
 
 def _tried(found: Sequence[Arrangement], shape: Sequence[int], run: Run, *, stated: bool) -> list[Arrangement]:
-    """Keep what a trial of the file allows (rules 3 and 4)."""
+    """Keep what a trial of the file allows (rules 3 to 5)."""
     if len(found) == 1 and (shape[0] == 1 or stated):
         return list(found)
     runs = [one for one in found if _answers(run, _noise(one.shape)) is not None]
     if not runs:
         return [found[0]] if len(found) == 1 else []  # one refusal is told better by the run of the chain
-    if stated:
-        return runs
+    return runs if stated else _told(runs, shape, run)
+
+
+def _told(runs: Sequence[Arrangement], shape: Sequence[int], run: Run) -> list[Arrangement]:
+    """Keep what agrees with which axis is the batch (rules 4 and 5)."""
     told = {one: _is_batch(one, shape, run) for one in runs}
     sure = [one for one in runs if one.batch and told[one]]
     left = [one for one in runs if told[one] is None or (told[one] is False and not one.batch)]
     if not sure and len(left) == 1 and len(left) < len(runs) and not _batch_behind(left[0], shape, run):
-        return runs  # rule 5: rows that depend on each other in every axis tell of none
+        return list(runs)  # rule 5: rows that depend on each other in every axis tell of none
     return sure or left
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from edge_runtime.recordings.layout import RecordingLayout, Refused
 
 
+_BUFFER_BYTES: Final = 2**16
+MOST_CELLS: Final = 20_000_000
+"""Of a table that is read whole, as Python objects: 1.2 GB."""
+
+
 def _open(path: Path) -> tuple[Any, Any]:
     """Open a Parquet file; returns pyarrow, too.
 
@@ -31,7 +36,7 @@ def _open(path: Path) -> tuple[Any, Any]:
     except ImportError:
         raise ConfigError(f'{path}: Parquet needs pyarrow: pip install "edge-runtime[parquet]"') from None
     try:
-        return pa, pq.ParquetFile(path)
+        return pa, pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)  # no row group as a whole
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"{path}: not a Parquet file: {one_line(error)}") from None
 
@@ -40,6 +45,11 @@ def parquet_columns(path: Path) -> dict[str, Sequence[Any]]:
     """Whole columns of a Parquet file by name; see `edge_runtime.recordings.reader.columns_of`."""
     pa, file = _open(path)
     with file:
+        numbers = file.metadata.num_rows * file.metadata.num_columns
+        if numbers > MOST_CELLS:
+            raise ConfigError(
+                f"{path}: {numbers:,} cells; at most {MOST_CELLS:,} are read as a table: cut it into parts"
+            )
         try:
             columns: dict[str, Sequence[Any]] = file.read(use_threads=False).to_pydict()
         except (OSError, pa.ArrowException) as error:

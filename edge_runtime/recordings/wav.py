@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_runtime.recordings.layout import RecordingLayout, Refused
 
 FRAMES = 65_536
-"""Samples of the file read at a time."""
+"""Samples of all channels read at a time."""
 
 
 @contextmanager
@@ -67,9 +67,10 @@ def read_sound(path: Path, rate_hz: float, channels: int = 1) -> Iterator[Float3
 
 
 def _frames(file: BinaryIO, header: WavHeader) -> Iterator[bytes]:
-    """Bytes of whole samples, at most those that the header states."""
+    """Bytes of whole samples, at most those that the header states, and `FRAMES` numbers at a time."""
     width, left = 2 * header.channels, header.frames
-    while left and (data := file.read(width * (FRAMES if left < 0 else min(FRAMES, left)))):
+    most = max(1, FRAMES // header.channels)
+    while left and (data := file.read(width * (most if left < 0 else min(most, left)))):
         if whole := len(data) // width:
             yield data[: whole * width]
         left -= whole if left > 0 else 0

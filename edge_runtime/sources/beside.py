@@ -1,12 +1,12 @@
 """Costly messages decoded beside the loop, where decoding them would hold up the other keys.
 
-1. A message that is costly by its header is decoded beside the loop, and so is what follows of its key until it is
-   back: the order within a key stays. All else is decoded on the loop.
-2. At most `MOST_WAITING` costly messages wait, `MOST_OF_KEY` of a key, and with what follows them `MOST_BYTES`; what
-   comes then is counted as ``too_expensive``. Keys take turns.
+1. A message that is costly by its header is decoded beside the loop, and so is what follows of its key (of its topic,
+   where the key stands in the message) until it is back: the order stays. All else is decoded on the loop.
+2. With what follows them, those that wait take at most `MOST_BYTES`, and those of QoS 0 half of it a key; what comes
+   then is counted as ``too_expensive``. So a backlog waits, as far as a broker sends it. Keys take turns.
 3. They are decoded in a child process. One that takes longer than `DEADLINE_S`, or ends the child, is refused, and the
-   next one gets a new child. Sound, whose keys have streams, is resampled here by numpy, which leaves the interpreter
-   to the loop meanwhile.
+   next one gets a new child. Where a codec remembers (sound, whose streams numpy resamples; coarse stamps), or each
+   topic filter has its own, they are decoded here, in turns with the loop.
 4. The `done` of messages that arrived together is called when that of each of them is.
 5. What is not back when the source is closed is not acknowledged, and comes again; with QoS 0 it is counted as
    ``paused``.
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_WAITING: Final = 64
-MOST_BYTES: Final = 32 * 2**20
-MOST_OF_KEY: Final = 8
+MOST_BYTES: Final = 64 * 2**20
+"""Twenty pictures of 3 MB, which a broker sends before it waits for acknowledgements."""
+_OVERHEAD_BYTES: Final = 1024
+"""Of each that waits."""
 DEADLINE_S: Final = 5.0
 """Ten times the longest that a fuzzer found, and some."""
 COSTLY_BYTES: Final = 2**14
@@ -63,11 +64,17 @@ _CALL: Final = struct.Struct("<dI")
 
 class _Job(NamedTuple):
     key: str
+    order: str
+    """Those of one come back in the order of arrival."""
     payload: bytes
+    decoder: Decoder
     received: float
     wall: float
     done: Done | None
-    costly: bool
+
+
+Way = tuple[str, str, Decoder]
+"""Key of a topic's messages, the name that messages share which keep their order (`_Job.order`), and their decoder."""
 
 
 @runtime_checkable
@@ -83,34 +90,27 @@ class Beside:
     """Way of costly messages. Used on the loop's thread; one of its own decodes, or waits for the child.
 
     Args:
-        codec: tells which are costly.
-        decoder: counts and refuses.
         metrics: counts ``paused``.
-        process: decodes them; None: the codec does, on that thread.
+        process: decodes them; None: their codec does, on that thread.
         max_bytes: of a message; a larger one is refused as soon on the loop.
+        costly: tells which are costly, where their size does not.
     """
 
     def __init__(
         self,
-        codec: Codec,
-        decoder: Decoder,
         metrics: Metrics,
         process: DecodingProcess | None = None,
         max_bytes: int = 2**31,
+        costly: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._max_bytes = max_bytes
-        self._own = codec.is_costly if isinstance(codec, CostlyCodec) else None
+        self._own = costly
         self._process = process
-        self._decode = codec.decode if process is None else process.decode
-        self._decoder = decoder
         self._metrics = metrics
         self._deliver: Deliver | None = None
         self._loop: Loop | None = None
         self._out: Counter[str] = Counter()
-        """Messages of each key that are not back."""
-        self._costly: Counter[str] = Counter()
-        """The costly ones among them."""
-        self._bytes = 0
+        """Bytes that are not back, by the order that they keep."""
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # both threads', behind `_changed`
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="decoder", daemon=True)
@@ -119,29 +119,35 @@ class Beside:
         """Deliver from now on."""
         self._loop, self._deliver = loop, deliver
 
+    def may_take(self, publishes: Sequence[Publish]) -> bool:
+        """Return whether `part` may take one of them; of most batches it cannot."""
+        if self._out or self._own is not None:
+            return True
+        for publish in publishes:  # noqa: SIM110 - a generator takes three times as long
+            if len(publish[1]) > COSTLY_BYTES:
+                return True
+        return False
+
     def part(
-        self, publishes: list[Publish], key_of: Callable[[bytes], str | None], received: float, wall: float,
+        self, publishes: list[Publish], way_of: Callable[[bytes], Way | None], received: float, wall: float,
         done: Done | None,
     ) -> tuple[list[Publish], Done | None]:  # fmt: skip
         """Take the costly ones of messages that arrived together; return the others, with their `done`."""
         others: list[Publish] = []
-        mine: list[tuple[Publish, bool]] = []
-        if self._own is None and not self._out and not any(len(publish[1]) > COSTLY_BYTES for publish in publishes):
-            return publishes, done  # most batches
+        mine: list[tuple[Publish, Way]] = []
         held = set(self._out)
         for publish in publishes:
-            key = key_of(publish[0])
-            costly = bool(key) and not publish[4] and self._is_costly(publish[1])
-            if key and not publish[4] and (costly or key in held):  # rule 1
-                held.add(key)
-                mine.append((publish, costly))
+            way = None if publish[4] else way_of(publish[0])
+            if way is not None and (way[1] in held or self._is_costly(publish[1])):  # rule 1
+                held.add(way[1])
+                mine.append((publish, way))
             else:
                 others.append(publish)
         if not mine:
             return publishes, done
         each = None if done is None else _Each(len(mine) + 1, done)
-        for publish, costly in mine:
-            self._put(_Job(key_of(publish[0]) or "", bytes(publish[1]), received, wall, each, costly))
+        for publish, (key, order, decoder) in mine:
+            self._put(_Job(key, order, bytes(publish[1]), decoder, received, wall, each))
         return others, each
 
     def _is_costly(self, payload: bytes) -> bool:
@@ -165,37 +171,34 @@ class Beside:
             self._process.close()
 
     def _put(self, job: _Job) -> None:
-        full = self._costly.total() >= MOST_WAITING or self._costly[job.key] >= MOST_OF_KEY
-        if (job.costly and full) or self._bytes + len(job.payload) > MOST_BYTES:  # rule 2
+        size, total, own = len(job.payload) + _OVERHEAD_BYTES, self._out.total(), self._out[job.order]
+        of_order = MOST_BYTES if job.done is not None else MOST_BYTES // 2
+        if (total and total + size > MOST_BYTES) or (own and own + size > of_order):  # rule 2
             self._back(job, InputError("too_expensive", "as many costly messages wait as may"), 0.0)
             return
-        self._out[job.key] += 1
-        self._costly[job.key] += job.costly
-        self._bytes += len(job.payload)
+        self._out[job.order] += size
         with self._changed:
-            self._waiting.setdefault(job.key, deque()).append(job)
+            self._waiting.setdefault(job.order, deque()).append(job)
             self._changed.notify()
         if self._thread.ident is None:
             self._thread.start()
 
     def _finish(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
-        self._bytes -= len(job.payload)
-        self._out[job.key] -= 1
-        self._costly[job.key] -= job.costly
-        if not self._out[job.key]:
-            del self._out[job.key], self._costly[job.key]
+        self._out[job.order] -= len(job.payload) + _OVERHEAD_BYTES
+        if not self._out[job.order]:
+            del self._out[job.order]
         self._back(job, outcome, seconds)
 
     def _back(self, job: _Job, outcome: list[Reading] | InputError, seconds: float) -> None:
         if self._deliver is None:
             return
-        self._decoder.count(1, len(job.payload), seconds)
+        job.decoder.count(1, len(job.payload), seconds)
         if not isinstance(outcome, InputError):
             if outcome:
                 self._deliver(outcome, job.received, job.done)
                 return
         else:
-            self._decoder.refuse(outcome, job.key, job.payload)
+            job.decoder.refuse(outcome, job.key, job.payload)
         if job.done is not None:
             job.done()
 
@@ -206,9 +209,10 @@ class Beside:
         clock = self._loop.clock
         while (job := self._next()) is not None:
             began = clock.monotonic()
+            decode = job.decoder.codec.decode if self._process is None else self._process.decode
             outcome: list[Reading] | InputError
             try:
-                outcome = self._decode(job.key, job.payload, job.wall)
+                outcome = decode(job.key, job.payload, job.wall)
             except InputError as error:
                 outcome = error
             except Exception as error:
@@ -222,10 +226,10 @@ class Beside:
             self._changed.wait_for(lambda: self._waiting or self._deliver is None)
             if not self._waiting:
                 return None
-            key, jobs = self._waiting.popitem(last=False)
+            order, jobs = self._waiting.popitem(last=False)
             job = jobs.popleft()
             if jobs:
-                self._waiting[key] = jobs  # behind the others
+                self._waiting[order] = jobs  # behind the others
             return job
 
 
@@ -274,13 +278,23 @@ class DecodingProcess:
 
 
 def beside_the_loop(
-    config: CodecConfig, contract: InputContract, decoder: Decoder, metrics: Metrics, notice: Notice
+    config: CodecConfig, contract: InputContract, codecs: Sequence[Codec], metrics: Metrics, notice: Notice
 ) -> Beside | None:
-    """Make the way of a codec's costly messages; None where none is, or they bring what later ones need."""
+    """Make the way of costly messages; None where none is, or they bring what later ones need.
+
+    Args:
+        config: of the codecs.
+        contract: of the model.
+        codecs: one, or one for each topic filter.
+        metrics: receives its counts.
+        notice: told what a codec has to say.
+    """
     if config.type in ("raw", "sparkplug"):
         return None
-    process = None if config.type == "pcm" else DecodingProcess(config, contract, notice)
-    return Beside(decoder.codec, decoder, metrics, process, config.max_bytes)
+    remembers = config.type == "pcm" or bool(getattr(config, "time_step_s", 0.0))
+    process = None if remembers or len(codecs) > 1 else DecodingProcess(config, contract, notice)
+    costly = codecs[0].is_costly if isinstance(codecs[0], CostlyCodec) else None
+    return Beside(metrics, process, config.max_bytes, costly)
 
 
 class _Each:

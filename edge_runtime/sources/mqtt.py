@@ -24,7 +24,7 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
 
 if TYPE_CHECKING:
-    from edge_runtime.sources.beside import Beside
+    from edge_runtime.sources.beside import Beside, Way
 
 _KEYS: Final = 65_536
 """Topics whose key is cached; more than one device is expected to have."""
@@ -223,13 +223,13 @@ class MqttSource:
 
     def _receive(self, publishes: list[Publish], received: float, done: Done | None) -> None:
         keys, decoder = self._keys, self._decoder
-        if self._beside is not None:
-            publishes, done = self._beside.part(publishes, keys.__getitem__, received, self._clock.wall(), done)
+        wall, beside = self._clock.wall(), self._beside
+        if beside is not None and beside.may_take(publishes):
+            publishes, done = beside.part(publishes, self._way_of, received, wall, done)
         messages = [(keys[publish[0]], publish[1]) for publish in publishes if not publish[4]]
         if decoder is not None and len(messages) == len(publishes) and not self._strangers:
-            readings = decoder(messages, self._clock.wall())  # type: ignore[arg-type] # no stranger, so no key is None
+            readings = decoder(messages, wall)  # type: ignore[arg-type] # no stranger, so no key is None
         else:
-            wall = self._clock.wall()
             live, retained = split(publishes)
             readings = self._retained.take(retained, wall, self._decode) + self._decode(live, wall)
         if readings and self._deliver is not None:
@@ -255,6 +255,12 @@ class MqttSource:
         key = self._key_of(topic)
         parts = self._config.channels or getattr(self._config.codec, "partial", False)
         return None if not key and not parts else key
+
+    def _way_of(self, topic: bytes) -> Way | None:
+        if (key := self._keys[topic]) is None:
+            return None
+        order = self._order_of(topic)
+        return key, topic.decode() if order is None else order, self._decoder or self._decoders[topic]
 
     def _key(self, topic: bytes) -> str | None:
         key = self._key_of(topic)
@@ -289,18 +295,18 @@ def make_source(
     """
     notices = Notices(metrics, name)
     decoder: Decoder | dict[str, Decoder]
-    beside: Beside | None = None
     if config.channels:
         groups = [[channel for channel, topic in config.channels.items() if topic == one] for one in config.patterns]
         codecs = load_parts(config.codec, contract.channels, groups, rate_hz=contract.rate_hz, notice=notices)
         decoder = {one: Decoder(codec, metrics, clock) for one, codec in zip(config.patterns, codecs, strict=True)}
     else:
-        codec = load_codec(
-            config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame
-        )
-        decoder = Decoder(codec, metrics, clock)
-        if live:
-            from edge_runtime.sources.beside import beside_the_loop  # noqa: PLC0415 - a file's messages do without
+        codecs = [
+            load_codec(config.codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame)
+        ]
+        decoder = Decoder(codecs[0], metrics, clock)
+    beside: Beside | None = None
+    if live:
+        from edge_runtime.sources.beside import beside_the_loop  # noqa: PLC0415 - a file's messages do without
 
-            beside = beside_the_loop(config.codec, contract, decoder, metrics, notices)
+        beside = beside_the_loop(config.codec, contract, codecs, metrics, notices)
     return MqttSource(config, broker, decoder, metrics, clock=clock, name=name, contract=contract, beside=beside)

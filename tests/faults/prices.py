@@ -78,13 +78,15 @@ def _objects() -> list[Any]:
     ]
 
 
-def _wav(rate_hz: int, samples: int) -> bytes:
+def wav(rate_hz: int, samples: int) -> bytes:
+    """Noise as a WAV message."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sound.wav"
         return write(path, np.random.default_rng(0).uniform(-1, 1, samples).astype(np.float32), rate_hz).read_bytes()
 
 
-def _pictures() -> Iterator[bytes]:
+def pictures() -> Iterator[bytes]:
+    """Yield the costliest pictures that are known, the tall PNG last."""
     noise = np.random.default_rng(0).integers(0, 256, (1024, 1024, 3), dtype=np.uint8)
     yield png(noise, (4,))
     yield bmp(np.tile(noise, (3, 1, 1))[:2600])
@@ -121,13 +123,13 @@ def formats() -> dict[str, Callable[[], tuple[Callable[[bytes], object], list[by
     record = b'{"n":"ax","t":1,"v":2},'
     big = [cbor2.dumps({"key": "k", "t": NOW, "values": [10**70_000, -(10**70_000)]})]
     return {
-        "picture": of(FrameConfig(), lambda: list(_pictures()), frame=frame, channels=pixels),
+        "picture": of(FrameConfig(), lambda: list(pictures()), frame=frame, channels=pixels),
         "bare pixels": of(
             FrameConfig(raw="rgb565", height=2048, width=2048), lambda: [bytes(2**23)], frame=frame, channels=pixels
         ),
         "sound": of(
             PcmConfig(),
-            lambda: [_wav(44_100, 500_000), _wav(15_984, 500_000), _wav(1000, 32_000), _wav(1000, 500_000)],
+            lambda: [wav(44_100, 500_000), wav(15_984, 500_000), wav(1000, 32_000), wav(1000, 500_000)],
             channels=mono, rate_hz=16_000.0,
         ),
         "raw": of(RawConfig(), lambda: [bytes(12 * (MAX_BYTES // 12))]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.recordings import parquet_file
 from edge_runtime.recordings.layout import RecordingLayout
 from edge_runtime.recordings.npz import npz_blocks
 from tests.faults.conftest import Note, Tier
@@ -36,3 +38,12 @@ def test_an_array_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
         np.lib.format.write_array_header_1_0(array, {"descr": "<U100000", "fortran_order": False, "shape": (10**5,)})
     with pytest.raises(ConfigError, match="'channels' takes more than 256 MB"):
         list(npz_blocks(path, contract, RecordingLayout(), "k", lambda _error: None))
+
+
+def test_a_table_of_more_cells_than_memory_holds_is_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"label": arrow.nulls(parquet_file.MOST_CELLS + 1)})
+    importlib.import_module("pyarrow.parquet").write_table(table, tmp_path / "labels.parquet")
+    assert (tmp_path / "labels.parquet").stat().st_size < 2**16
+    with pytest.raises(ConfigError, match="cut it into parts"):
+        parquet_file.parquet_columns(tmp_path / "labels.parquet")

@@ -134,3 +134,24 @@ def test_queued_readings_without_stamps_are_all_used(form: str, qos: int, tmp_pa
     found = predictions(tmp_path / "answers.jsonl")
     assert len(found) >= 0.95 * len(KEYS) * seconds
     assert len({answer["id"] for answer in found}) == len(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", ["topic", "payload"])
+def test_a_backlog_of_long_messages_is_answered_whole(keys: str, tmp_path: Path) -> None:
+    """Sixty messages of 40 kB at once, as a logger sends them that was away; each is decoded beside the loop."""
+    with Mosquitto() as broker, Publisher(broker.port) as publisher:
+        tiny_bundle(tmp_path / "pair.edge", channels=2, window=50, rate_hz=50.0)
+        source = f'[[source]]\ntype = "mqtt"\nbroker = "b"\ntopics = ["s/+"]\nqos = 1\nkey = "{keys}"'
+        (tmp_path / "app.toml").write_text(APP.format(broker=broker.url, sources=source))
+        with Process(tmp_path, "run", tmp_path / "app.toml") as process:
+            process.subscribed(broker)
+            for number in range(60):
+                values = [[i / 7, number / 3] for i in range(1000)]
+                body = {"key": "k", "t": 1.8e9 + 20 * number, "values": values}
+                publisher.publish("s/k1", orjson.dumps(body), 1)
+            publisher.flush()
+            until(lambda: len(predictions(tmp_path / "answers.jsonl")) >= 60 * 20 - 1, lambda: process.err)
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0
+            assert "dropped" not in process.err

@@ -6,7 +6,8 @@
 3. What the file does not run with is out.
 4. The first axis, open or above 1, is a batch where each of its rows is answered as in another place and beside another
    row; a batch found so leaves no other reading, and one that is none is out. A first axis that is 1 cannot be tried.
-5. One arrangement must be left; else the card is asked for the line that tells.
+5. Where an axis is left over behind a first one that is no batch, it must be the batch by the same trial.
+6. One arrangement must be left; else the card is asked for the line that tells.
 """
 
 from __future__ import annotations
@@ -114,17 +115,34 @@ def _part(sizes: Sequence[int], wanted: int) -> Iterator[tuple[int, ...]]:
 
 
 def _tried(found: Sequence[Arrangement], shape: Sequence[int], run: Run, *, stated: bool) -> list[Arrangement]:
-    """Keep what a trial of the file allows (rules 3 and 4)."""
+    """Keep what a trial of the file allows (rules 3 to 5)."""
     if len(found) == 1 and (shape[0] == 1 or stated):
         return list(found)
     runs = [one for one in found if _answers(run, _noise(one.shape)) is not None]
     if not runs:
         return [found[0]] if len(found) == 1 else []  # one refusal is told better by the run of the chain
-    if stated:
-        return runs
+    return runs if stated else _told(runs, shape, run)
+
+
+def _told(runs: Sequence[Arrangement], shape: Sequence[int], run: Run) -> list[Arrangement]:
+    """Keep what agrees with which axis is the batch (rules 4 and 5)."""
     told = {one: _is_batch(one, shape, run) for one in runs}
     sure = [one for one in runs if one.batch and told[one]]
-    return sure or [one for one in runs if told[one] is None or (told[one] is False and not one.batch)]
+    left = [one for one in runs if told[one] is None or (told[one] is False and not one.batch)]
+    if not sure and len(left) == 1 and len(left) < len(runs) and not _batch_behind(left[0], shape, run):
+        return list(runs)  # rule 5: rows that depend on each other in every axis tell of none
+    return sure or left
+
+
+def _batch_behind(one: Arrangement, shape: Sequence[int], run: Run) -> bool:
+    """Return whether no open axis is left over behind the first one, or one is the batch."""
+    over = [axis for axis in range(1, len(shape)) if shape[axis] < 0 and one.shape[axis] == 1]
+    for axis in over:
+        front, turned = ((sizes[axis], *sizes[:axis], *sizes[axis + 1 :]) for sizes in (shape, one.shape))
+        behind = Arrangement(one.layout, turned, batch=True)
+        if _is_batch(behind, front, lambda x, axis=axis: run(np.moveaxis(x, 0, axis))):  # type: ignore[misc]
+            return True
+    return not over
 
 
 def _is_batch(one: Arrangement, shape: Sequence[int], run: Run) -> bool | None:
@@ -134,7 +152,7 @@ def _is_batch(one: Arrangement, shape: Sequence[int], run: Run) -> bool | None:
         return None
     x = _noise((rows, *one.shape[1:]))
     other = x.copy()
-    other[-1] = other[-1, ..., ::-1] * 0.5 - 0.25
+    other[-1:] = np.flip(other[-1:], -1) * 0.5 - 0.25
     made = [_answers(run, array) for array in (x, x[::-1].copy(), other)]
     if any(answers is None for answers in made):
         return None

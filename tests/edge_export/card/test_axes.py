@@ -43,7 +43,7 @@ def made(sizes: Sizes, *nodes: onnx.NodeProto, outputs: int = 1, more: Sequence[
         "r": random.normal(size=(1, 4 * H, H)),
         "dense": random.normal(size=(F, 3)),
     }
-    whole = {"a0": [0], "a1": [1], "a01": [0, 1], "a02": [0, 2], "a12": [1, 2], "last": [-1]}
+    whole = {"sizes": [1, 1, T, F], "a0": [0], "a1": [1], "a01": [0, 1], "a02": [0, 2], "a12": [1, 2], "last": [-1]}
     constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in floats.items()]
     constants += [numpy_helper.from_array(np.array(axes, np.int64), name) for name, axes in whole.items()]
     graph = helper.make_graph(
@@ -85,6 +85,14 @@ class Case(NamedTuple):
 
 ROWS, FLIPPED = 'rows = 10, layout = "samples-first"', 'rows = 10, layout = "channels-first"'
 UP, SQUEEZED = node("Unsqueeze", "x a01", "u"), node("Squeeze", "m a0", "y")
+EVENED = made(
+    ["n", "t", F],
+    node("ReduceMean", "x", "mean", axes=[0, 1], keepdims=1),
+    node("Sub", "x mean", "v"),
+    *image(node("Unsqueeze", "v a1", "u"), end="y"),
+    outputs=2,
+)
+"""Evens the level out over all of its input, so its rows depend on each other in every axis."""
 CASES = {
     "[T, F]": Case(made(["T", "F"], *image(UP), SQUEEZED), ROWS, lambda w: w),
     "[T, T], one name for both": Case(made(["T", "T"], *image(UP), SQUEEZED), ROWS, lambda w: w),
@@ -140,6 +148,7 @@ CASES = {
         ROWS,
         lambda w: np.concatenate([w[None], np.zeros((7, T, F), np.float32)]),
     ),
+    "[40]": Case(made([T * F], node("Reshape", "x sizes", "u"), *image(), SQUEEZED), ROWS, np.ravel),
     "[T], mono": Case(
         made(
             ["t"],
@@ -201,6 +210,7 @@ def test_a_packed_model_answers_as_onnxruntime_does_when_it_is_fed_by_hand(
         (made(["n", F], node("MatMul", "x dense", "y"), outputs=2), ROWS, "write rows = 1, or batch = -1"),
         (made(["t", 3, F], *lstm(), outputs=2), "rows = 3", "write batch = -1 at the input"),
         (CASES["[T, B, F] of an LSTM"].model, "rows = 1", "write batch = -1 at the input"),
+        (EVENED, ROWS, "write batch = 0 at the input if the first axis is the batch, or batch = -1 if there is none"),
     ],
 )
 def test_axes_that_nothing_tells_are_asked_for_by_the_line_to_write(

@@ -65,6 +65,12 @@ def test_a_file_longer_than_one_piece_is_read_whole(tmp_path: Path, monkeypatch:
     assert len(whole[0]) == 500
 
 
+def test_a_file_of_many_channels_is_read_in_pieces_of_as_many_numbers(tmp_path: Path) -> None:
+    pcm = np.zeros((4000, 256), np.float32)
+    pieces = list(wav.read_sound(write(tmp_path / "wide.wav", pcm, rate=1600, channels=256), 1600))
+    assert [len(piece) for piece in pieces] == [256] * 15 + [160]
+
+
 @pytest.mark.parametrize(
     ("rate", "width", "told"),
     [

@@ -24,7 +24,7 @@ from edge_runtime.manifest.frames import Frame, frame_names
 from edge_runtime.metrics import Metrics
 from edge_runtime.mqtt.packets import Publish
 from edge_runtime.sources import beside as module
-from edge_runtime.sources.beside import Beside, DecodingProcess
+from edge_runtime.sources.beside import Beside, DecodingProcess, Way
 from edge_runtime.sources.decoding import Decoder
 from edge_runtime.system.loop import Loop
 from edge_runtime.types import Done, Reading
@@ -48,8 +48,8 @@ class Site:
         codec = FrameCodec(FrameConfig(), FRAME, jpeg=False)
         self.codec = codec
         self.process = DecodingProcess(FrameConfig(), CONTRACT, lambda _name, _advice: None)
-        decoder = Decoder(codec, self.metrics)
-        self.beside = Beside(codec, decoder, self.metrics, self.process)
+        self.decoder = Decoder(codec, self.metrics)
+        self.beside = Beside(self.metrics, self.process, costly=codec.is_costly)
         self.readings: list[Reading] = []
         self.acknowledged: Counter[int] = Counter()
         self.beside.open(self.loop, self._deliver)
@@ -63,10 +63,13 @@ class Site:
         """Messages that arrive together; those that the loop decodes itself."""
         publishes: list[Publish] = [(key.encode(), payload, 0, qos, 0, None) for key, payload in messages]
         done = partial(self.acknowledged.update, [number]) if qos else None
-        others, rest = self.beside.part(publishes, bytes.decode, 0.0, float(number), done)
+        others, rest = self.beside.part(publishes, self._way_of, 0.0, float(number), done)
         if rest is not None:
             rest()
         return [publish[1] for publish in others]
+
+    def _way_of(self, topic: bytes) -> Way:
+        return topic.decode(), topic.decode(), self.decoder
 
     def until(self, back: int) -> None:
         """Turn until so many messages are counted."""
@@ -105,17 +108,21 @@ def test_the_order_within_a_key_stays_and_keys_take_turns(site: Site) -> None:
     assert site.send(3, ("a", SMALL)) == [SMALL]
 
 
-def test_what_comes_too_fast_is_counted_and_acknowledged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.send(0, *[("a", LARGE)] * 20)
-    assert site.metrics.dropped == {"too_expensive": 20 - module.MOST_OF_KEY}
-    site.send(1, *[("a", SMALL)] * 200)
-    assert site.metrics.dropped == {"too_expensive": 20 - module.MOST_OF_KEY}, "what is cheap only waits"
-    for number in range(2, 81):
-        site.send(number, (f"key {number}", LARGE))
-    assert site.metrics.dropped["too_expensive"] >= 20 - module.MOST_OF_KEY + 79 - module.MOST_BYTES // len(LARGE)
-    site.until(299)
-    assert site.acknowledged == dict.fromkeys(range(81), 1)
-    assert len(site.readings) + site.metrics.dropped["too_expensive"] == 299
+def test_a_backlog_waits_and_what_takes_more_than_may_wait_is_counted_and_acknowledged(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 40 * (len(LARGE) + 1024))
+    site.send(0, *[("a", LARGE)] * 38)
+    assert not site.metrics.dropped, "what the broker sends before it waits for acknowledgements"
+    site.send(1, *[("b", LARGE)] * 2, ("c", LARGE))
+    assert site.metrics.dropped == {"too_expensive": 1}
+    site.until(41)
+    site.send(2, *[("a", LARGE)] * 25, qos=0)
+    site.send(3, ("b", LARGE))
+    assert site.metrics.dropped == {"too_expensive": 1 + 5}, "one key leaves room for others"
+    site.until(67)
+    assert site.acknowledged == {0: 1, 1: 1, 3: 1}
+    assert len(site.readings) + site.metrics.dropped["too_expensive"] == 67
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -172,10 +179,10 @@ def test_sound_of_new_rates_and_of_many_samples_is_costly_and_gives_what_the_loo
     codec, alone = (PcmCodec(PcmConfig(), ("mono",), 16_000.0) for _ in range(2))
     assert [codec.is_costly(one) for one in sounds] == [True, False, True, True]
     metrics, loop, taken = Metrics(), Loop(), list[Reading]()
-    beside = Beside(codec, Decoder(codec, metrics), metrics)
+    beside, decoder = Beside(metrics, costly=codec.is_costly), Decoder(codec, metrics)
     beside.open(loop, lambda readings, _received, _done: taken.extend(readings))
     publishes: list[Publish] = [(b"mic", one, 0, 0, 0, None) for one in sounds]
-    assert beside.part(publishes, bytes.decode, 0.0, 1e9, None)[0] == []
+    assert beside.part(publishes, lambda topic: (topic.decode(), "", decoder), 0.0, 1e9, None)[0] == []
     loop.call_every(0.01, lambda: None)
     while metrics.counts["messages_total"] < len(sounds):
         loop.iterate(1.0)

@@ -31,8 +31,9 @@ STAGE = ModelStage(
 """Takes six samples every four; a window of four brings it one call a step, and none in the first."""
 
 
-def leaky(batch: int | str = "n") -> bytes:
-    """ONNX file: ``h_next = KEEP * h + mean(x)``, ``y = softmax(h_next @ WEIGHTS)``."""
+def leaky(batch: int | str = "n", rows: int = 6, weights: Floats = WEIGHTS) -> bytes:
+    """ONNX file: ``h_next = KEEP * h + mean(x)``, ``y = softmax(h_next @ weights)``, of `rows` samples a step."""
+    channels, labels = weights.shape
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
         helper.make_node("Mul", ["h", "keep"], ["kept"]),
@@ -44,16 +45,16 @@ def leaky(batch: int | str = "n") -> bytes:
         nodes,
         "leaky",
         [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 6, CHANNELS]),
-            helper.make_tensor_value_info("h", TensorProto.FLOAT, [batch, CHANNELS]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, rows, channels]),
+            helper.make_tensor_value_info("h", TensorProto.FLOAT, [batch, channels]),
         ],
         [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, len(LABELS)]),
-            helper.make_tensor_value_info("h_next", TensorProto.FLOAT, [batch, CHANNELS]),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, labels]),
+            helper.make_tensor_value_info("h_next", TensorProto.FLOAT, [batch, channels]),
         ],
         [
             numpy_helper.from_array(np.float32(KEEP), "keep"),
-            numpy_helper.from_array(WEIGHTS, "weights"),
+            numpy_helper.from_array(weights, "weights"),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9, producer_name="tests")

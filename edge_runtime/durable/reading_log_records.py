@@ -123,12 +123,13 @@ def encode_snapshot(
             channels = values.shape[1]
         if segment is not None:
             channels = segment.rows.shape[1]
-            anchor, base, next_window, filled, last_t, tail, kept = segment
+            anchor, base, next_window, filled, last_t, tail, kept, _ = segment
             n = rows(kept)
             newest_block = None if tail is None else block(*tail)
             kept_segment = (anchor, base, next_window, filled, _finite(last_t), newest_block, n)
         keys.append((name, _finite(newest), blocks, lone, kept_segment, *_encode_parts(settled, parts, block)))
-    document: dict[str, Any] = {"channels": channels, "windows": windows, "keys": keys, "given": given}
+    past = _encode_past(states, rows)
+    document = {"channels": channels, "windows": windows, "keys": keys, "given": given, "past": past}
     if events:
         document["events"] = events
     if model is not None:
@@ -167,7 +168,21 @@ def decode_snapshot(body: bytes) -> tuple[list[tuple[int, Window]], list[KeyStat
             settled, parts = joined
             state = state._replace(settled=_or_never(settled), parts=[_decode_part(part, block) for part in parts])
         states.append(state)
-    return windows, states
+    return windows, [_with_past(blobs, state, channels) for state in states]
+
+
+def _encode_past(states: Sequence[KeyState], rows: Callable[..., int]) -> dict[str, list[tuple[int, int]]]:
+    """Encode past rows of keys behind all that earlier releases read."""
+    return {one.name: [(first, rows(kept)) for first, kept in one.segment.past] for one in states if one.segment}
+
+
+def _with_past(blobs: _Blobs, state: KeyState, channels: int) -> KeyState:
+    """Read what `encode_snapshot` wrote of a key behind all others; files of earlier releases have none."""
+    if state.segment is None:
+        return state
+    heads = blobs.head.get("past", {}).get(state.name, ())
+    past = [(first, blobs.array("<f4", n, channels)) for first, n in heads]
+    return state._replace(segment=state.segment._replace(past=past))
 
 
 def _some(suspect: Block | None) -> tuple[Block, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -78,6 +79,8 @@ class SegmentState(NamedTuple):
     tail: tuple[Float64, Float32] | None
     rows: Float32
     """(grid points, n_channels) up to `filled`: what windows and their context still need."""
+    past: Sequence[tuple[int, Float32]] = ()
+    """As of `Segment`: what a broker delivers again after a restart may be older than `rows`."""
 
 
 class Rows:
@@ -118,14 +121,18 @@ class Rows:
         whole = segment.filled if lowest is None else lowest
         first = max(held, min(segment.next_window + self._n - self._history, whole - _HELD))
         kept = segment.filled - first
-        if first > held:  # rows at which windows begin
-            at = held + -(segment.base + held) % self._hop
-            segment.past.append((at, segment.buffer[at - held : first - held : self._hop].copy()))
+        segment.past += self._leaving(segment, first)
         buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
         buffer[:kept] = segment.buffer[first - held : segment.filled - held]
         segment.buffer = buffer
         segment.first = first
         return kept
+
+    def _leaving(self, segment: Segment, first: int) -> list[tuple[int, Float32]]:
+        """Return what to remember of the rows before a grid point: those at which windows begin."""
+        held = segment.first
+        at = held + -(segment.base + held) % self._hop
+        return [(at, segment.buffer[at - held : first - held : self._hop].copy())] if at < first else []
 
     def known(
         self, segment: Segment, filled: int, times: Float64, values: Float32, columns: Columns = ALL
@@ -161,8 +168,9 @@ class Rows:
         whole = segment.filled - 1 if lowest is None else lowest
         first = max(segment.first, min(segment.next_window + self._n - self._history, whole))
         rows = segment.buffer[first - segment.first : segment.filled - segment.first]
+        past = [*segment.past, *self._leaving(segment, first)]
         return SegmentState(
-            segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows
+            segment.anchor, segment.base, segment.next_window, segment.filled, segment.last_t, segment.tail, rows, past
         )
 
     def restore(self, state: SegmentState) -> Segment:
@@ -173,6 +181,7 @@ class Rows:
         segment = Segment(state.anchor, state.base, state.next_window, buffer)
         segment.first, segment.filled = state.filled - kept, state.filled
         segment.last_t, segment.tail = state.last_t, state.tail
+        segment.past += state.past
         return segment
 
     def points(self, segment: Segment, filled: int, until: float) -> Float64:

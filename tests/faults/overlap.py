@@ -5,13 +5,16 @@ to several windows, a window to several messages, and the cloud's answer depends
 without interruptions, the *control*, says what every answer has to be.
 
 Broker, sensors, cloud and listener are never killed; mosquitto is the broker, and the listener keeps a session.
+`tests.faults.everything` adds all that an application may have beside them.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +30,7 @@ from edge_runtime.durable.outbox import OutboxConfig
 from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.durable.outbox.schema import Ledger
 from edge_runtime.errors import InputError
-from edge_runtime.manifest import GateSpec, Surround
-from edge_runtime.manifest.surround import OverTime, SurroundGate
+from edge_runtime.manifest import GateSpec
 from edge_runtime.oip import Array, TensorSpec
 from edge_runtime.server.batcher import ServedModel
 from edge_runtime.server.server import ServeConfig, Server
@@ -48,7 +50,17 @@ SCALE = 2.0**-16
 
 Durability = Literal["window", "reading"]
 
+SOURCE = """
+[[source]]
+type = "mqtt"
+broker = "b"
+topics = ["watch/+/{topic}"]
+qos = {mode.qos}
+{codec}
+"""
+
 APP = """
+name = "street"
 durability = "{mode.durability}"
 drain_timeout_s = 30.0
 [model]
@@ -59,11 +71,7 @@ variant = "onnx-fp32"
 url = "{broker}"
 client_id = "under-test"
 protocol = "{mode.version}"
-[[source]]
-type = "mqtt"
-broker = "b"
-topics = ["watch/+/imu"]
-qos = {mode.qos}
+{sources}
 [[sink]]
 type = "mqtt"
 broker = "b"
@@ -89,13 +97,6 @@ class Mode(NamedTuple):
     durability: Durability
     qos: Literal[1, 2]
     version: Literal["5", "3.1.1"]
-    over_time: bool = False
-    """Answers depend on those before: a hidden Markov model of the labels, with a weak answer of each window."""
-
-
-OVER_TIME = OverTime(
-    transition=((0.9, 0.06, 0.04), (0.1, 0.8, 0.1), (0.05, 0.05, 0.9)), prior=(0.4, 0.3, 0.3), weight=0.7
-)
 
 
 def samples(key: int, count: int) -> Array:
@@ -118,9 +119,13 @@ class Heard:
 
     answers: list[Answer] = field(default_factory=list)
 
+    def firsthand(self) -> list[Answer]:
+        """The device's answers, repeats too, without final messages."""
+        return [a for a in self.answers if a["route"] != "cloud" and "final" not in a]
+
     def own(self) -> dict[str, Answer]:
         """The device's answers, the last one for each window, without final messages."""
-        return {a["id"]: a for a in self.answers if a["route"] != "cloud" and "final" not in a}
+        return {a["id"]: a for a in self.firsthand()}
 
     def corrections(self) -> dict[str, Answer]:
         return {a["id"]: a for a in self.answers if a["route"] == "cloud"}
@@ -134,22 +139,52 @@ class Heard:
 
     def repeats(self) -> int:
         """The device's answers that had come before."""
-        counted = Counter(a["id"] for a in self.answers if a["route"] != "cloud" and "final" not in a)
-        return sum(counted.values()) - len(counted)
+        return len(self.firsthand()) - len(self.own())
 
     def out_of_order(self) -> list[str]:
         """Windows whose first answer came after that to a later window of the same key."""
         latest: dict[str, float] = {}
         seen: set[str] = set()
         late = []
-        for answer in self.answers:
-            if answer["route"] == "cloud" or "final" in answer or answer["id"] in seen:
+        for answer in self.firsthand():
+            if answer["id"] in seen:
                 continue
             seen.add(answer["id"])
             if answer["start"] < latest.get(answer["key"], 0.0):
                 late.append(answer["id"])
             latest[answer["key"]] = max(answer["start"], latest.get(answer["key"], 0.0))
         return late
+
+
+def same(a: Answer, b: Answer | None) -> bool:
+    """Whether two answers say the same of a window; scores within 1e-6."""
+    if b is None or (a["label"], a["hard"]) != (b["label"], b["hard"]):
+        return False
+    return bool(np.abs(np.array(a["scores"]) - b["scores"]).max() < 1e-6)
+
+
+def place(id_: str) -> tuple[int, int]:
+    """Key of a window, and its first sample. Clocks never step back here, so an id names no later epoch."""
+    found = re.fullmatch(r"watch-(\d)@(\d+)", id_)
+    assert found, f"{id_} is of another epoch"
+    return int(found[1]), int(found[2]) - FIRST
+
+
+def taught(tensors: Array) -> Array:
+    """(n, labels): the cloud's answers, which depend on every sample of the context."""
+    weights = np.cos(np.arange(tensors.shape[2]))  # a shorter context is another question
+    a, b = tensors[:, 0], tensors[:, 1]
+    z = np.stack([a @ weights, b @ weights, (a * b) @ weights], axis=1)
+    e = np.exp((z - z.max(axis=1, keepdims=True)) / 4)
+    return np.asarray(e / e.sum(axis=1, keepdims=True), np.float32)
+
+
+def correction(id_: str) -> Answer:
+    """What the cloud has to say of a window."""
+    key, first = place(id_)
+    context = samples(key, first + WINDOW)[max(0, first + WINDOW - CONTEXT) :]
+    scores = taught(context.T[None].astype(np.float64))[0]
+    return {"label": LABELS[int(scores.argmax())], "hard": True, "scores": scores.tolist()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +194,7 @@ class Findings:
     missing: list[str]
     """Windows without any answer."""
     differing: list[str]
-    """Windows with another answer of the device, or another route or gate decision."""
+    """Windows with another answer of the device, or another gate decision, the first time or when it came again."""
     other_corrections: list[str]
     """Cases whose correction differs, and does not say that its context was short."""
     orphans: list[str]
@@ -171,21 +206,27 @@ class Findings:
     asked_again: int
 
 
-def compare(control: Heard, heard: Heard, asked: Counter[str], ledger: Ledger) -> Findings:
-    """What an oracle that has seen both sides finds. Believes nothing that the device says of itself but its ledger."""
+def compare(
+    control: Heard,
+    heard: Heard,
+    asked: Counter[str],
+    ledger: Ledger,
+    follow: Callable[[Answer], Answer | None] | None = None,
+) -> Findings:
+    """What an oracle that has seen both sides finds. Believes nothing that the device says of itself but its ledger.
+
+    `follow` says the right answer in place of one, in the order heard, where kills may change what the control says.
+    """
     assert control.answers
     wanted, found = control.own(), heard.own()
-    right, corrected = control.corrections(), heard.corrections()
+    corrected = heard.corrections()
+    right = {id_: correction(id_) for id_ in corrected} if follow else control.corrections()
     cases = heard.provisional() | asked.keys()
-
-    def same(a: Answer, b: Answer | None) -> bool:
-        if b is None or (a["label"], a["hard"]) != (b["label"], b["hard"]):
-            return False
-        return bool(np.abs(np.array(a["scores"]) - b["scores"]).max() < 1e-6)
-
     return Findings(
         missing=sorted(wanted.keys() - found.keys()),
-        differing=sorted(id_ for id_, answer in found.items() if not same(answer, wanted.get(id_))),
+        differing=sorted(
+            {a["id"] for a in heard.firsthand() if not same(a, follow(a) if follow else wanted.get(a["id"]))}
+        ),
         other_corrections=sorted(
             id_ for id_, one in corrected.items() if not one.get("context_short") and not same(one, right.get(id_))
         ),
@@ -200,6 +241,10 @@ def compare(control: Heard, heard: Heard, asked: Counter[str], ledger: Ledger) -
 class Street:
     """Sensors, broker, cloud and listener around devices that have one folder, one after the other."""
 
+    hears: tuple[str, ...] = ("answers/#",)
+    begun = WINDOW // HOP
+    """Windows of a key that are begun at a time."""
+
     def __init__(self, folder: Path, mode: Mode) -> None:
         self.folder = folder
         self.mode = mode
@@ -207,6 +252,14 @@ class Street:
         self.asked: Counter[str] = Counter()
         self.cloud_is: Literal["well", "away", "refusing"] = "well"
         self.sent = 0
+        self.codecs = {"imu": ""}
+        """A source for each topic, with its line of the codec."""
+        self.model: dict[str, Any] = {}
+        """What the bundle has beyond the tiny one."""
+        self.tables = ""
+        """Further tables of the configuration."""
+        self.before = 0
+        """Messages sent before the running device started: what ends later, no other one has answered."""
         self._lock = threading.Lock()
         self._resources = ExitStack()
 
@@ -222,14 +275,14 @@ class Street:
             self._cloud = stack.enter_context(Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0)))
             self._listen(stack)
             self._publisher = stack.enter_context(Publisher(self._broker.port, version="5"))
-            surround = Surround(gate=SurroundGate(threshold=0.85), over_time=OVER_TIME)
             tiny_bundle(
                 self.folder / "watch.edge", hop=HOP, name="watch", gate=GateSpec(threshold=0.75),
-                input_contract={"context": CONTEXT},
-                surround=surround if self.mode.over_time else None,
+                input_contract={"context": CONTEXT}, **self.model,
             )  # fmt: skip
+            sources = "".join(SOURCE.format(topic=t, codec=c, mode=self.mode) for t, c in self.codecs.items())
             (self.folder / "app.toml").write_text(
-                APP.format(mode=self.mode, broker=self._broker.url, cloud=self._cloud.url)
+                APP.format(mode=self.mode, broker=self._broker.url, cloud=self._cloud.url, sources=sources)
+                + self.tables
             )
             self._resources = stack.pop_all()
         return self
@@ -242,8 +295,8 @@ class Street:
     def _listen(self, stack: ExitStack) -> None:
         client = paho.Client(CallbackAPIVersion.VERSION2, "listener", clean_session=False, protocol=paho.MQTTv311)
         ready = threading.Event()
-        client.on_message = lambda _client, _user, got: self._hear(got.payload)
-        client.on_connect = lambda *_: client.subscribe("answers/#", 2)  # type: ignore[assignment]
+        client.on_message = lambda _client, _user, got: self.hear(got.topic, got.payload)
+        client.on_connect = lambda *_: client.subscribe([(one, 2) for one in self.hears])  # type: ignore[assignment]
         client.on_subscribe = lambda *_: ready.set()
         client.connect("127.0.0.1", self._broker.port)
         client.loop_start()
@@ -251,13 +304,13 @@ class Street:
         stack.callback(client.disconnect)
         assert ready.wait(PATIENCE_S)
 
-    def _hear(self, payload: bytes | bytearray) -> None:
-        answer = orjson.loads(payload)
+    def hear(self, topic: str, payload: bytes | bytearray) -> None:
+        """Note what was published."""
         with self._lock:
-            self.heard.answers.append(answer)
+            self.heard.answers.append(orjson.loads(payload))
 
     def _teach(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """An answer that depends on every sample of the context; counts which windows it was asked about."""
+        """The cloud; counts which windows it was asked about."""
         if self.cloud_is == "away":
             raise RuntimeError("the cloud's machine is out of memory")
         if self.cloud_is == "refusing":
@@ -266,19 +319,20 @@ class Street:
         for tensor in tensors:
             key, last = divmod(round(float(tensor[2, -1]) / SCALE), 100_000)
             self.asked[f"watch-{key}@{FIRST + last - WINDOW + 1}"] += 1
-        weights = np.cos(np.arange(tensors.shape[2]))  # a shorter context is another question
-        a, b = tensors[:, 0], tensors[:, 1]
-        z = np.stack([a @ weights, b @ weights, (a * b) @ weights], axis=1)
-        e = np.exp((z - z.max(axis=1, keepdims=True)) / 4)
-        return {"p": (e / e.sum(axis=1, keepdims=True)).astype(np.float32)}
+        return {"p": taught(tensors)}
 
     # -- what is done to it ------------------------------------------------------------------------------------------
 
     def publish(self, count: int) -> None:
         """The sensors send so many messages more; returns once the broker has them."""
-        self._publisher.send([message(n) for n in range(self.sent, self.sent + count)], self.mode.qos)
+        for number in range(self.sent, self.sent + count):
+            self.send(number)
         self.sent += count
         self._publisher.flush()
+
+    def send(self, number: int) -> None:
+        """Publish message `number`."""
+        self._publisher.send([message(number)], self.mode.qos)
 
     def introduce(self, devices: Devices) -> None:
         """Let a device subscribe once, so that the broker keeps its session from then on."""
@@ -291,9 +345,11 @@ class Street:
         """Wait until a device receives what the sensors send from now on, or has ended."""
         until(lambda: subscribed(self._broker, device.errors()) or not device.running(), device.errors)
 
-    def hear_more(self, device: Device, answers: int) -> None:
-        """Wait until the device has answered so many times more, or has ended."""
-        enough = len(self.heard.answers) + answers
+    def look(self, *, stopped: bool) -> None:
+        """Look at what a life has left beside the answers; it may have stopped in order."""
+
+    def hear_more(self, device: Device, enough: int) -> None:
+        """Wait until so many answers are heard in all, or the device has ended."""
         until(lambda: len(self.heard.answers) >= enough or not device.running(), device.errors)
 
     def drain(self, devices: Devices, last: set[str], *, patiently: bool = True) -> Device:
@@ -310,12 +366,16 @@ class Street:
                 assert device.running(), device.errors()
                 with self._lock:
                     own, orphans = self.heard.own().keys(), self.heard.provisional() - self.heard.closed()
-                return last <= own and not (orphans and patiently) and self.ledger().queued == 0
+                return last <= own and not (orphans and patiently) and self.ledger().queued == 0 and self.settled()
 
             until(quiet, lambda: f"{self.ledger()}\n{device.errors()}")
             device.stop()
             assert device.wait() == 0, device.errors()
         return device
+
+    def settled(self) -> bool:
+        """What is beside the answers has come, too."""
+        return True
 
     def ledger(self) -> Ledger:
         """Of the outbox, as it stands on the disk; the device may run."""
@@ -332,9 +392,9 @@ def last_windows(messages: int) -> set[str]:
     return {f"watch-{key}@{FIRST + (end - WINDOW) // HOP * HOP}" for key, end in ends.items()}
 
 
-def control(folder: Path, messages: int, *, over_time: bool = False) -> Heard:
+def control(street: Street, messages: int) -> Heard:
     """What a device answers that nothing ever interrupts."""
-    with Devices() as devices, Street(folder, Mode("window", 1, "5", over_time)) as street:
+    with Devices() as devices, street:
         street.introduce(devices)
         street.publish(messages)
         street.drain(devices, last_windows(messages))

@@ -1,4 +1,4 @@
-"""R17: kills and orderly stops under load, of windows that overlap, with context, in every mode, beside a control run.
+"""R17, R18: kills and orderly stops under load, windows that overlap, with context, in each mode, beside a control run.
 
 What a device publishes over many lives is compared with what one publishes that nothing interrupts: windows that are
 missing, answers and corrections that differ, provisional answers that nothing closes, cases that the ledger counts
@@ -6,7 +6,9 @@ twice, answers that come out of order. Repeats are counted: they are allowed, an
 
 Mutations that were seen to fail here: publishing a provisional answer before its case is committed (`Pipeline._hold`
 that holds nothing); an outbox that forgets a case when it is delivered (`Outbox._without_repeats` that returns its
-argument); not saving windows at an orderly stop (`Pipeline.save` that does nothing).
+argument); not saving windows at an orderly stop (`Pipeline.save` that does nothing). With everything on: a keeper that
+ends without writing its cases; states of the model that no snapshot has (`Progress.snapshot`); rows of before a restart
+that are forgotten (`Rows.restore` without ``past``: what is delivered again is then another epoch).
 """
 
 from __future__ import annotations
@@ -20,10 +22,9 @@ import pytest
 
 from tests.faults.conftest import Note, Tier
 from tests.faults.device import Devices, Fault, needs_strace
+from tests.faults.everything import PAGE, Everything, Steps
 from tests.faults.overlap import (
-    HOP,
     KEYS,
-    WINDOW,
     Durability,
     Findings,
     Heard,
@@ -33,12 +34,14 @@ from tests.faults.overlap import (
     compare,
     control,
     last_windows,
+    same,
 )
 from tests.mosquitto import needs_mosquitto
 
 pytestmark = [needs_strace, needs_mosquitto, pytest.mark.slow]
 
 MODES = [Mode("reading", 1, "5"), Mode("reading", 2, "3.1.1"), Mode("window", 1, "3.1.1"), Mode("window", 2, "5")]
+HOWS = {"kill": 3, "kill at a call": 2, "stop": 1}
 CALLS = ("pwrite64", "fdatasync", "sendto", "write", "sendmsg")
 
 
@@ -50,7 +53,21 @@ def messages(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, messages: int) -> Heard:
     """The control: the same messages, one life."""
-    heard = control(tmp_path_factory.mktemp("control"), messages)
+    return sound(control(Street(tmp_path_factory.mktemp("control"), Mode("window", 1, "5")), messages))
+
+
+@pytest.fixture(scope="session")
+def with_everything(tmp_path_factory: pytest.TempPathFactory, messages: int) -> Everything:
+    """The control with everything on."""
+    street = Everything(tmp_path_factory.mktemp("control"), MODES[0])
+    heard, steps = sound(control(street, messages)), Steps()
+    assert all(same(answer, steps.follow(answer)) for answer in heard.firsthand()), "it answers as numpy does"
+    assert set(steps.begun.values()) == {1}, "no key begins again where nothing is killed"
+    return street
+
+
+def sound(heard: Heard) -> Heard:
+    """A control's answers, if they are some to compare with."""
     assert heard.repeats() == 0
     assert heard.provisional() == heard.closed(), "the control is sound"
     assert 0.1 < len(heard.provisional()) / len(heard.own()) < 0.9, "some are hard and some are not"
@@ -69,10 +86,14 @@ class Lives:
 def live(street: Street, devices: Devices, rng: random.Random, lives: Lives, how: str, more: int) -> None:
     """One device's life, with a queue before it; afterwards its ledger is read."""
     street.cloud_is = chosen(rng, {"well": 6, "away": 1, "refusing": 1})
-    street.publish(more)
+    later = more // 3 if how == "stop" else 0
+    street.publish(more - later)
+    street.before = street.sent
     fault = Fault(rng.choice(CALLS), "signal=KILL", str(rng.randrange(1, 60))) if how == "kill at a call" else None
     with devices.start(street.folder, fault) as device:
-        street.hear_more(device, rng.randrange(1, more // 3))
+        heard = len(street.heard.answers)
+        street.publish(later)
+        street.hear_more(device, heard + rng.randrange(1, more // 3))
         if how == "stop":
             device.stop()
             assert device.wait() == 0 or device.killed, device.errors()
@@ -81,24 +102,28 @@ def live(street: Street, devices: Devices, rng: random.Random, lives: Lives, how
     lives.stops += how == "stop"
     lives.kills += how != "stop"
     street.cloud_is = "well"
+    street.look(stopped=how == "stop")
     lives.accepted.append(street.ledger().accepted)
     assert lives.accepted == sorted(lives.accepted), "the ledger never goes back"
 
 
 def lead(
-    folder: Path, mode: Mode, messages: int, rng: random.Random, count: int, hows: dict[str, int], undisturbed: Heard
+    street: Street, messages: int, rng: random.Random, count: int, hows: dict[str, int], undisturbed: Heard
 ) -> tuple[Findings, Lives]:
     """So many lives on the same messages as the control's, and then quiet."""
-    lives = Lives()
-    with Devices() as devices, Street(folder, mode) as street:
+    lives, steps = Lives(), Steps()
+    forgets = isinstance(street, Everything) and street.mode.durability == "window"
+    with Devices() as devices, street:
         street.introduce(devices)
         for _ in range(count):
             live(street, devices, rng, lives, chosen(rng, hows), messages // (count + 1))
         street.publish(messages - street.sent)
         street.drain(devices, last_windows(messages))
+        street.look(stopped=False)
         ledger = street.ledger()
-        findings = compare(undisturbed, street.heard, street.asked, ledger)
+        findings = compare(undisturbed, street.heard, street.asked, ledger, steps.follow if forgets else None)
         assert ledger.dead == 0, "no refusal of everything is a case's fault"
+    assert not steps.begun or max(steps.begun.values()) <= lives.kills + 1, "a key begins again at kills alone"
     return findings, lives
 
 
@@ -118,27 +143,33 @@ def test_over_kills_and_stops_every_promise_is_kept(
     tmp_path: Path, mode: Mode, seed: int, tier: Tier, messages: int, undisturbed: Heard, note: Note
 ) -> None:
     rng = random.Random(f"{seed} {mode}")
-    hows = {"kill": 3, "kill at a call": 2, "stop": 1}
-    findings, lives = lead(tmp_path, mode, messages, rng, tier(8, 60), hows, undisturbed)
+    street = Street(tmp_path, mode)
+    findings, lives = lead(street, messages, rng, tier(8, 60), HOWS, undisturbed)
     note("R17", f"{mode.durability}, QoS {mode.qos}, MQTT {mode.version}: {told(findings, lives)}")
-    check(findings, mode.durability, lives.kills)
+    check(findings, street, lives.kills)
 
 
-@pytest.mark.parametrize("mode", [Mode("reading", 1, "5", over_time=True)])
-def test_answers_over_time_are_the_same_after_every_kill(
-    tmp_path: Path, mode: Mode, seed: int, tier: Tier, messages: int, undisturbed: Heard, note: Note
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, marks=[pytest.mark.long] if mode.qos == 2 else []) for mode in MODES],
+    ids=lambda mode: f"{mode.durability}-qos{mode.qos}-{mode.version}",
+)
+def test_with_everything_on_every_promise_is_kept_over_kills_and_stops(
+    tmp_path: Path, mode: Mode, seed: int, tier: Tier, messages: int, with_everything: Everything, note: Note
 ) -> None:
-    """An answer depends on all windows before it, over every kill: none of them may be lost, or count twice."""
-    (tmp_path / "control").mkdir()
-    (tmp_path / "device").mkdir()
-    alone = control(tmp_path / "control", messages, over_time=True)
-    answered = alone.own()
-    changed = [one for one, answer in undisturbed.own().items() if answer["label"] != answered[one]["label"]]
-    assert len(changed) > 10, "the filter changes what is answered"
-    hows = {"kill": 3, "kill at a call": 2, "stop": 1}
-    findings, lives = lead(tmp_path / "device", mode, messages, random.Random(seed), tier(8, 60), hows, alone)
-    note("R17", f"answers over time, {mode.durability}, QoS {mode.qos}: {told(findings, lives)}")
-    check(findings, mode.durability, lives.kills)
+    """Two sources, a model with states, kept cases, the page and Home Assistant do not change what is promised.
+
+    Kept cases hold the windows that their ids name and outlive kills; an orderly stop loses none of its own.
+    """
+    street = Everything(tmp_path, mode)
+    rng = random.Random(f"{seed} {mode}")
+    hows = {"kill": 3, "kill at a call": 2, "stop": 2}
+    findings, lives = lead(street, messages, rng, tier(9, 56), hows, with_everything.heard)
+    note("R18", f"{mode.durability}, QoS {mode.qos}, MQTT {mode.version}: {told(findings, lives)}")
+    check(findings, street, lives.kills)
+    assert PAGE <= set(street.page) <= PAGE | {("api/report", 503)}, street.page
+    assert street.discovery == with_everything.discovery
+    assert street.kept, "cases are kept"
 
 
 @pytest.mark.parametrize("durability", ["reading", "window"])
@@ -148,13 +179,13 @@ def test_orderly_stops_under_load_cost_nothing_in_any_mode(
     rng: random.Random,
     tier: Tier,
     messages: int,
-    undisturbed: Heard,
+    with_everything: Everything,
     note: Note,
 ) -> None:
-    mode = Mode(durability, 1, "5")
-    findings, lives = lead(tmp_path, mode, messages, rng, tier(5, 40), {"stop": 1}, undisturbed)
-    note("R17", f"{durability}, orderly stops only: {told(findings, lives)}")
-    check(findings, durability, 0)
+    street = Everything(tmp_path, Mode(durability, 1, "5"))
+    findings, lives = lead(street, messages, rng, tier(5, 40), {"stop": 1}, with_everything.heard)
+    note("R18", f"{durability}, orderly stops only: {told(findings, lives)}")
+    check(findings, street, 0)
 
 
 def test_killed_in_the_commit_of_a_case_it_has_promised_nothing(
@@ -185,9 +216,9 @@ def test_killed_in_the_commit_of_a_case_it_has_promised_nothing(
     note("R17", f"{kills} kills in the commit of a case: {len(findings.orphans)} provisional never closed")
 
 
-def check(findings: Findings, durability: Durability, kills: int) -> None:
+def check(findings: Findings, street: Street, kills: int) -> None:
     """`kills` in the mode ``window`` may cost the windows begun of each key, and their context; nothing else may."""
-    lost = kills * KEYS * (WINDOW // HOP) if durability == "window" else 0
+    lost = kills * KEYS * street.begun if street.mode.durability == "window" else 0
     assert len(findings.missing) <= lost, findings
     assert findings.differing == [], findings
     assert findings.other_corrections == [], findings

@@ -115,17 +115,24 @@ def test_one_absurd_stamp_costs_the_windows_around_it(away_s: float) -> None:
 @pytest.mark.parametrize("resample", ["linear", "mean", "previous"])
 @pytest.mark.parametrize(("begin", "end"), [(380, 400), (300, 400), (100, 400), (300, 340), (150, 190)])
 def test_a_burst_that_is_delivered_again_is_no_step(begin: int, end: int, resample: str, parts: bool) -> None:
-    """However old, and between the points of the grid, too."""
+    """However old, between the points of the grid, and after restarts before it, too."""
     rng = np.random.default_rng(begin)
     times, values = NOW + np.arange(600) / RATE + rng.uniform(0, 0.09, 600), rng.normal(size=600)
     again = np.r_[0:400, begin:end, 400:600]
 
-    def cut(places: Sequence[int]) -> list[str]:
-        one = windower_of(contract(resample=resample), parts=parts)
-        readings = [r for i in places for r in sample(float(times[i]), float(values[i]), parts=parts)]
-        return [window.id for reading in readings for window in one.push([reading])]
+    def cut(places: Sequence[int], restarts: Sequence[int] = ()) -> list[str]:
+        one, found = windower_of(contract(resample=resample), parts=parts), []
+        for at, i in enumerate(places):
+            if at in restarts:
+                _, states = decode_snapshot(encode_snapshot([], one.state()))
+                one = windower_of(contract(resample=resample), parts=parts)
+                one.restore(states)
+            for reading in sample(float(times[i]), float(values[i]), parts=parts):
+                found += [window.id for window in one.push([reading])]
+        return found
 
-    assert cut(again.tolist()) == cut(range(600))
+    alone = cut(range(600))
+    assert all(cut(again.tolist(), restarts) == alone for restarts in [(), (355, 400)])
 
 
 def test_an_id_says_key_number_and_epoch_whatever_the_key() -> None:

@@ -22,7 +22,11 @@ Columns = slice | npt.NDArray[np.intp]
 """Columns of the contract."""
 ALL: Final = slice(None)
 PAST: Final = 24
-"""Buffers whose rows at the beginnings of windows are remembered, to tell what is delivered again from another time."""
+"""Pieces of rows at the starts of windows that are remembered, to tell what is delivered again from another time."""
+_REMEMBERED_S: Final = 60.0
+"""Time that they cover, as far as `_ROWS` allow: what a broker has on its way may be a minute of a stream."""
+_ROWS: Final = (96, 1536)
+"""Fewest and most of them."""
 _HELD: Final = 32
 """Fewest rows that a buffer keeps, for the same end."""
 
@@ -99,6 +103,8 @@ class Rows:
         self._history = contract.history
         self._capacity = 2 * max(contract.history, _HELD)
         self._channels = len(contract.channels)
+        fewest, most = _ROWS
+        self._piece = math.ceil(min(most, max(fewest, _REMEMBERED_S * self.rate / self._hop)) / (PAST - 1))
 
     def begin(self, anchor: float) -> Segment:
         """Begin a segment whose first sample has this stamp."""
@@ -121,7 +127,10 @@ class Rows:
         whole = segment.filled if lowest is None else lowest
         first = max(held, min(segment.next_window + self._n - self._history, whole - _HELD))
         kept = segment.filled - first
-        segment.past += self._leaving(segment, first)
+        past = segment.past
+        for piece in self._leaving(segment, first):
+            joins = past and len(past[-1][1]) < self._piece
+            past.append((past[-1][0], np.concatenate((past.pop()[1], piece[1]))) if joins else piece)
         buffer = np.empty((max(self._capacity, kept + n), self._channels), np.float32)
         buffer[:kept] = segment.buffer[first - held : segment.filled - held]
         segment.buffer = buffer
@@ -143,22 +152,25 @@ class Rows:
         inside[inside] = (segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1)
         return inside
 
-    def same_rows(self, segment: Segment, filled: int, at: int, rows: Float32, columns: Columns = ALL) -> bool:
+    def same_rows(
+        self, segment: Segment, filled: int, at: int, rows: Float32, columns: Columns = ALL, *, fast: bool
+    ) -> bool:
         """Tell whether these rows are those that the grid has, or had, from this point on: they were delivered again.
 
-        Most of those that can be compared must be the same. Rows that all have the same values prove nothing.
+        Most of those that can be compared must be the same, and rows that all have the same values prove nothing. Of
+        rows that came faster than time passes, one is enough, as others may be missing, and so are any values.
         """
         pairs = [(segment.first, segment.buffer[: filled - segment.first, columns], 1)]
         pairs += [(first, past[:, columns], self._hop) for first, past in segment.past]
         same = compared = 0
-        if not (rows != rows[:1]).any():
+        if not fast and not (rows != rows[:1]).any():
             return False
         for first, held, step in pairs:
             points = first + step * np.arange(len(held))
             inside = (points >= at) & (points < at + len(rows))
             equal = (held[inside] == rows[points[inside] - at]).all(axis=1)
             same, compared = same + int(equal.sum()), compared + len(equal)
-        return 2 * same > compared
+        return same > (0 if fast else compared / 2)
 
     # -- over a restart ----------------------------------------------------------------------------------------------
 

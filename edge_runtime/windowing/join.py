@@ -145,6 +145,7 @@ class JoinedWindower(Keyed[Joint]):
         self, key: Joint, track: Track, times: Float64, values: Float32, windows: list[Window], received: float
     ) -> None:
         order = self._order
+        order.received = received
         times, values = order.sort(times, values)
         if not self._placed(key, track, times, values, windows, received):
             return
@@ -178,7 +179,8 @@ class JoinedWindower(Keyed[Joint]):
         track.stand(times[-1:], values[-1:])
         if not old.any() or (confirmed := self._order.behind(track, times[old], values[old])) is None:
             return
-        if segment is not None and self._grid.delivered_again(segment, track, *confirmed):
+        fast = self._order.fast(track, confirmed[0])
+        if segment is not None and self._grid.delivered_again(segment, track, *confirmed, fast=fast):
             self._metrics.dropped["duplicate"] += len(confirmed[0])
             return
         apart = Apart(key.newest)

@@ -12,6 +12,7 @@ The rules by which a clock that stepped is told from samples that are late, absu
    lies between two of them: waiting for it costs nothing, since no window of a new time could be complete earlier.
    Equal values prove little, so `_FLAT` times as much is needed of them.
 4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
+   What a broker delivers again comes faster than time passes, which a clock that stepped does not (`Ordering.fast`).
 5. What is confirmed is used: the stream goes on at that time.
 6. A message that holds the newest stamp and goes on from there repeats its history: its older samples, of which the
    grid may remember none, are dropped as ``duplicate``.
@@ -46,7 +47,7 @@ Bools = npt.NDArray[np.bool_]
 class Stream:
     """Samples of one stream that are not used yet."""
 
-    __slots__ = ("newest", "pending", "suspect")
+    __slots__ = ("newest", "pending", "suspect", "suspect_at")
 
     def __init__(self) -> None:
         self.newest = -math.inf
@@ -55,6 +56,8 @@ class Stream:
         """Samples that wait for earlier ones, blocks in order of stamp."""
         self.suspect: Block | None = None
         """A lone reading from another time."""
+        self.suspect_at = 0.0
+        """Monotonic time at which the first of them arrived."""
 
     def waiting(self) -> int:
         """Count the samples that wait."""
@@ -89,6 +92,8 @@ class Ordering:
         # A silence that rule 2 allows is no jump: a sensor that sends once an hour would be a suspect each time.
         self.waiting = 0
         """Samples that wait, of all streams."""
+        self.received = 0.0
+        """Monotonic time at which what is pushed arrived; 0 where it is not known, as in recordings."""
         self.jump_s = max(config.max_jump_s, contract.max_gap)
         period = 1.0 / contract.rate_hz
         self.shuffled_s = _SHUFFLED * period
@@ -148,12 +153,18 @@ class Ordering:
             suspect = None
         if suspect is not None:
             times, values = _concatenate([suspect, (times, values)])
+        else:
+            stream.suspect_at = self.received
         stream.suspect = (times, values)
         least_s = self._window_s * (_FLAT if (values == values[:1]).all() else 1)
         if suspect is None or times[-1] - times[0] < least_s:  # rule 3
             return None
         stream.suspect = None
         return times, values
+
+    def fast(self, stream: Stream, times: Float64) -> bool:
+        """Tell whether samples that were set aside came in less than half of the time that their stamps span."""
+        return self.received > 0 and 2 * (self.received - stream.suspect_at) < times[-1] - times[0]
 
     def doubt(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set a block from another time aside; return the one that was set aside before where the two agree."""
@@ -167,7 +178,7 @@ class Ordering:
                 stream.suspect = None
                 return suspect
             self._dropped["stamp_jump"] += len(suspect[0])
-        stream.suspect = (times, values)
+        stream.suspect, stream.suspect_at = (times, values), self.received
         return None
 
     def hold(self, stream: Stream, times: Float64, values: Float32) -> None:

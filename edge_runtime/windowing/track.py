@@ -206,7 +206,7 @@ class TrackGrid(Rows):
         if keep:
             track.times, track.values = track.times[keep:].copy(), track.values[keep:].copy()
 
-    def delivered_again(self, segment: Segment, track: Track, times: Float64, values: Float32) -> bool:
+    def delivered_again(self, segment: Segment, track: Track, times: Float64, values: Float32, *, fast: bool) -> bool:
         """Tell whether samples of a track are those that its grid has, or had."""
         again, only = self.begin(segment.anchor), Track(track.columns, track.rule, track.sensors)
         # From the second sample on: what stands before the first may have gone into its values.
@@ -215,7 +215,7 @@ class TrackGrid(Rows):
         again.last_t = float(times[-1])
         self.fill(again, only, again.last_t, again.first)
         rows = again.buffer[: only.filled - again.first, track.target]
-        return len(rows) > 0 and self.same_rows(segment, track.filled, again.first, rows, track.target)
+        return len(rows) > 0 and self.same_rows(segment, track.filled, again.first, rows, track.target, fast=fast)
 
     def _no_line_to_come(self, segment: Segment, track: Track, settled: float) -> bool:
         """Tell that a sample after the settled stamp ends no line: the one before is too old, or there is none."""

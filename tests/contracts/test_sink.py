@@ -36,9 +36,9 @@ from edge_runtime.system.loop import Loop
 from edge_runtime.system.retry import Retry
 from edge_runtime.types import Answer
 from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
+from tests.edge_runtime.sinks.disk import Disk
 from tests.edge_runtime.sinks.endpoint import OK, Endpoint, Reply
 from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client
-from tests.edge_runtime.sinks.test_jsonl import Disk
 from tests.integration.running import listening
 
 Arrived = Callable[[], list[str]]

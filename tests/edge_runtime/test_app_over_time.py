@@ -64,13 +64,19 @@ def run(folder: Path, first: int = 0, last: int = COUNT, model: str = "") -> dic
     return {one.id: one for one in sink.answers if isinstance(one, Prediction)}
 
 
+def begin_again(folder: Path) -> None:
+    """Forget what the run before has kept, the epochs of its keys included."""
+    for path in folder.glob("log.*"):
+        path.unlink()
+
+
 def scores(answers: Sequence[Prediction]) -> list[list[float]]:
     return [one.scores for one in answers]
 
 
 def test_an_answer_follows_from_the_network_s_and_the_key_s_before_it(folder: Path) -> None:
     alone = run(folder, model="alone = true")
-    (folder / "log.db").unlink()
+    begin_again(folder)
     over_time = run(folder)
     assert alone.keys() == over_time.keys()
     own, state = Filter(SPEC, WINDOW), None
@@ -87,7 +93,7 @@ def test_an_answer_follows_from_the_network_s_and_the_key_s_before_it(folder: Pa
 @pytest.mark.parametrize("cut", [1, 17])
 def test_an_orderly_stop_changes_no_answer(folder: Path, cut: int) -> None:
     whole = run(folder)
-    (folder / "log.db").unlink()
+    begin_again(folder)
     parts = run(folder, 0, cut) | run(folder, cut, COUNT)
     assert {name: one.scores for name, one in parts.items()} == {name: one.scores for name, one in whole.items()}
 

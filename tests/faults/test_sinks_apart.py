@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import bundle
-from tests.integration.test_failing_sinks import KINDS, RATE_HZ, Kind, run
+from tests.integration.failing_sinks import KINDS, RATE_HZ, Kind, run
 from tests.mosquitto import needs_mosquitto
 
 __all__ = ["bundle"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.apps import app_file
 from tests.integration.running import Process, Publisher, cut, predictions, streams, until
-from tests.integration.test_process import app_file
 from tests.mosquitto import Mosquitto
 
 NAMED = ("-c", "import os, sys; os.execvp('unshare', ['unshare', '--uts', 'sh', '-c', *sys.argv[1:]])")

@@ -13,6 +13,7 @@ import pytest
 from edge_runtime.clock import SystemClock
 from edge_runtime.demo.broker.broker import Broker, BrokerConfig
 from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from tests.integration.apps import app_file
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
     PATIENCE_S,
@@ -28,54 +29,6 @@ from tests.integration.running import (
     until,
 )
 from tests.mosquitto import Mosquitto, free_port
-
-APP = """
-drain_timeout_s = {drain}
-[model]
-unsigned = "allow"
-bundle = "{bundle}"
-variant = "onnx-fp32"
-[broker.b]
-url = "{broker}"
-client_id = "under-test"
-[[source]]
-type = "mqtt"
-broker = "b"
-topics = ["watch/+/imu"]
-[[sink]]
-type = "{sink}"
-{where}
-"""
-CLOUD = """
-[gate]
-threshold = {threshold}
-[cloud]
-url = "{cloud}"
-model = "teacher"
-[outbox]
-path = "outbox.db"
-"""
-MQTT_SINK = 'broker = "b"\ntopic = "answers/{key}"'
-
-
-def app_file(
-    folder: Path,
-    bundle: Path,
-    broker: str,
-    *,
-    cloud: str = "",
-    sink: str = "jsonl",
-    drain: float = 10.0,
-    more: str = "",
-) -> Path:
-    where = {"jsonl": 'path = "answers.jsonl"', "mqtt": MQTT_SINK}[sink]
-    text = APP.format(bundle=bundle, broker=broker, sink=sink, where=where, drain=drain)
-    if cloud:
-        text += CLOUD.format(cloud=cloud, threshold=0.9)
-    path = folder / "app.toml"
-    path.write_text(text + more)
-    return path
-
 
 # -- signals -----------------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples" / "exercise-watch"
-MOST_BYTES = 3_600_000
-"""Of the wheel: 0.85 MB of code, 2.65 MB of the demo's models, recordings and the page, and a little room."""
+MOST_BYTES = 3_750_000
+"""Of the wheel: 0.92 MB of code, 2.65 MB of the demo's models, recordings and the page, and a little room."""
 WORKSTATION = ("edge_export", "torch", "onnx", "onnx_ir", "onnxscript", "sklearn", "flatbuffers", "tests", "benchmarks")
 COMMON = ("devices", "export", "hardware")
 """Names that other packages and the user's own folders may have, too."""

@@ -263,7 +263,7 @@ def given_back(model: onnx.ModelProto) -> None:
     [
         (two_inputs, r"has 2 inputs \(window, state\); a bundle's model has one input and one output, and no state"),
         (two_outputs, r"has 2 outputs"),
-        (not_a_number, "weight c0 holds NaN or infinity"),
+        (not_a_number, "'c0' .* are not finite; the file is damaged"),
         (too_old, r"borrowed.onnx: the model uses operator set 9, .* \(node 'which' \(If\) holds a graph"),
         (for_another_window, "its shapes do not hold for the card's 3 channels and 20 samples: "),
         (without_a_shape, "input window has no axes"),

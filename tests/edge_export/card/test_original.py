@@ -9,7 +9,7 @@ import pytest
 from edge_export.card.original import Question, compare
 
 from edge_runtime.errors import ConfigError
-from tests.edge_export.card.test_axes import CASES, F, T
+from tests.edge_export.card.lookalikes import CASES, F, T
 
 ROWS = np.random.default_rng(3).uniform(-1, 1, (3, T, F)).astype(np.float32)
 

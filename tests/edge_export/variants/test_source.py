@@ -42,7 +42,7 @@ def test_a_damaged_or_missing_file_is_one_line(tmp_path: Path, name: str) -> Non
     with pytest.raises(ConfigError, match=r"cannot be read"):
         open_source(tmp_path / name)
     (tmp_path / name).write_bytes(b"damaged beyond repair")
-    with pytest.raises(ConfigError, match=r"not a (whole onnx|TensorFlow Lite) file"):
+    with pytest.raises(ConfigError, match=r"not a (whole onnx|usable ONNX|TensorFlow Lite) (file|model)"):
         open_source(tmp_path / name)
 
 

@@ -153,9 +153,6 @@ def test_a_table_from_which_no_window_came_is_exit_code_1_and_says_what_to_do(
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("NO WINDOW")
     assert "--seconds" in last
-    (tmp_path / "heard.txt").write_text('hall/m1 {"ax": 0.1, "ay": 0.2, "az": 9.8}\n' * 60)
-    assert main(["listen", str(tmp_path / "heard.txt"), "--bundle", str(bundle)]) == 1
-    assert "mosquitto_sub -F %j" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_dead_port_is_given_up_after_the_seconds_of_listening(

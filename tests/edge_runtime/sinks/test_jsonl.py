@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,50 +21,9 @@ from edge_runtime.sinks import jsonl
 from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.system.loop import Loop
 from tests.edge_runtime.sinks.answers import correction, ids, prediction
+from tests.edge_runtime.sinks.disk import Disk
 
 LINE = len(prediction(0).to_json()) + 1
-
-
-class Disk:
-    """Stands in for `os` in the sink's module; writes fail when it is told to."""
-
-    def __init__(self) -> None:
-        self.room: int | None = None
-        self.can_truncate = True
-        self.open_error = 0
-        self.sync_error: OSError | None = None
-        self.synced = 0
-        self.may_sync = threading.Event()
-        self.may_sync.set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-    def open(self, *arguments: Any) -> int:
-        if self.open_error:
-            raise OSError(self.open_error, os.strerror(self.open_error))
-        return os.open(*arguments)
-
-    def write(self, fd: int, data: memoryview) -> int:
-        if self.room is None:
-            return os.write(fd, data)
-        if not self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written = os.write(fd, data[: self.room])
-        self.room -= written
-        return written
-
-    def ftruncate(self, fd: int, size: int) -> None:
-        if not self.can_truncate:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        os.ftruncate(fd, size)
-
-    def fdatasync(self, fd: int) -> None:
-        self.may_sync.wait(5)
-        if self.sync_error is not None:
-            raise self.sync_error
-        os.fdatasync(fd)
-        self.synced += 1
 
 
 @pytest.fixture

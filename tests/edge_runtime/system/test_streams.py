@@ -33,7 +33,8 @@ def test_each_line_of_a_record_has_the_priority_of_its_level() -> None:
     formatter = JournalFormatter("%(message)s")
     for level, priority in ((10, 7), (20, 6), (25, 6), (30, 4), (40, 3), (50, 2)):
         record = logging.LogRecord("a", level, __file__, 1, "one\ntwo", None, None)
-        assert formatter.format(record) == f"<{priority}>one\n<{priority}>two"
+        record.exc_text = "Traceback:\nend"
+        assert formatter.format(record) == f"<{priority}>one\\ntwo\n<{priority}>Traceback:\n<{priority}>end"
 
 
 def test_only_the_journal_s_own_stream_gets_priorities() -> None:

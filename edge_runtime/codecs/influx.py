@@ -131,9 +131,11 @@ class InfluxCodec:
     def _take(self, gather: Gather, key: str, line: InfluxLine) -> None:
         """Take the fields of a line that are channels."""
         found: dict[int, float] = {}
-        for name in line.fields.keys() & self._fields:
+        for name, at in self._fields.items():
+            if name not in line.fields:
+                continue
             try:
-                found[self._fields[name]] = _number(line.fields[name], name)
+                found[at] = _number(line.fields[name], name)
             except InputError as error:
                 gather.refuse(error)
         if found:

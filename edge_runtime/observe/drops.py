@@ -461,12 +461,14 @@ class DropReporter:
         1. Answers that reached no sink.
         2. All that came, or all of one recording, because it was refused; what the broker kept is no sample of now.
         3. Most samples, because they were late or had a stamp twice: hardly a window is right then. Repeats of samples
-           count where no window came.
+           count where no window came, or a tenth and more were late besides.
         """
         new = self._losses() - self._before
         answers = sum(count for name, count in new.items() if reason_of(name).answers)
-        mistimed = sum(new[name] for name in (*_MISTIMED, *(() if self._has_windows() else ("duplicate",))))
         samples = self._metrics.counts["samples_total"] - self._samples_before
+        mistimed = sum(new[name] for name in _MISTIMED)
+        if 10 * mistimed > samples or not self._has_windows():
+            mistimed += new["duplicate"]
         at_source = (n for name, n in new.items() if reason_of(name).component == "source" and name != "retained")
         refused = 0 if samples else sum(at_source)
         unused = self._metrics.counts["recordings_unused_total"]

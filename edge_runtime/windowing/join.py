@@ -154,7 +154,8 @@ class JoinedWindower(Keyed[Joint]):
         if track.apart is not None:
             stream, bound = track.apart, track.apart.newest - self._config.lateness_s
         if times[0] <= bound:
-            times, values = order.without_history(stream, times, values)
+            used = track.values[-1] if len(track.values) else None
+            times, values = order.without_history(stream, times, values, used)
         if times[0] <= bound:
             keep = times > bound
             self._late(key, track, (times[~keep], values[~keep]), windows, received)

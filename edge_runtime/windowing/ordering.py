@@ -14,7 +14,7 @@ The rules by which a clock that stepped is told from samples that are late, absu
 4. Unless these are rows that the grid has, or had: then they were delivered again, and are dropped as ``duplicate``.
    What a broker delivers again comes faster than time passes, which a clock that stepped does not (`Ordering.fast`).
 5. What is confirmed is used: the stream goes on at that time.
-6. A message that holds the newest stamp and goes on from there repeats its history: its older samples, of which the
+6. A message that holds the newest sample and goes on from there repeats its history: its older samples, of which the
    grid may remember none, are dropped as ``duplicate``.
 """
 
@@ -120,10 +120,18 @@ class Ordering:
         jump = self.jump_s
         return bool(-jump <= times[-1] - newest and times[0] - newest <= jump)
 
-    def without_history(self, stream: Stream, times: Float64, values: Float32) -> Block:
-        """Return a block without the samples that it repeats (rule 6)."""
+    def without_history(self, stream: Stream, times: Float64, values: Float32, used: Float32 | None) -> Block:
+        """Return a block without the samples that it repeats (rule 6).
+
+        Args:
+            stream: to which they belong.
+            times: their stamps, in order.
+            values: of those samples.
+            used: value of the newest sample that was used; None where there is none.
+        """
         at = int(times.searchsorted(stream.newest))
-        if not 0 < at < len(times) - 1 or times[at] != stream.newest:
+        newest = stream.pending[-1][1][-1] if stream.pending else used
+        if not 0 < at < len(times) - 1 or times[at] != stream.newest or newest is None or (values[at] != newest).any():
             return times, values
         again = int(times.searchsorted(stream.newest - self._lateness, side="right"))
         self._dropped["duplicate"] += again

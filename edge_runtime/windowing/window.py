@@ -330,7 +330,7 @@ class Windower(Keyed[_Key]):
             return nothing if confirmed is None else (confirmed, times, values)
         bound = state.newest - self._config.lateness_s
         if times[0] <= bound:
-            times, values = order.without_history(state, times, values)
+            times, values = order.without_history(state, times, values, _newest(state.segment))
         late = times <= bound
         if late[0]:
             confirmed = self._behind(state, times[late], values[late])
@@ -421,3 +421,13 @@ class Windower(Keyed[_Key]):
         """Cut what is left, where grid points were still waiting for a sample."""
         self._grid.end(segment)
         self._cut(name, segment, segment.filled, windows, received)
+
+
+def _newest(segment: Segment | None) -> Float32 | None:
+    """Return the value of the newest sample that a segment has used; None where there is no segment."""
+    if segment is None:
+        return None
+    newest: Float32 = (
+        segment.buffer[segment.filled - 1 - segment.first] if segment.tail is None else segment.tail[1][-1]
+    )
+    return newest

@@ -189,8 +189,20 @@ def test_a_replay_opens_no_socket_and_writes_its_output_alone(
 
 STATE = {
     "": set(),
-    '[reading_log]\npath = "windows.db"\n': {"windows.db", "windows.counters", "windows.sock"},
-    '[outbox]\npath = "outbox.db"\n': {"outbox.windows.db", "outbox.counters", "outbox.sock"},
+    '[reading_log]\npath = "windows.db"\n': {
+        "windows.db",
+        "windows.counters",
+        "windows.sock",
+        "windows.names",
+        "windows.epochs",
+    },
+    '[outbox]\npath = "outbox.db"\n': {
+        "outbox.windows.db",
+        "outbox.counters",
+        "outbox.sock",
+        "outbox.names",
+        "outbox.epochs",
+    },
 }
 """What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""
 
@@ -221,7 +233,8 @@ def test_an_application_talks_to_its_broker_alone(bundle: Path, tmp_path: Path, 
     assert len(trace.listening) == 2 * len(sockets)  # bound, and listened on
     assert trace.reached == {("127.0.0.1", str(broker.port))}
     made = {
-        Path(path).name.removesuffix("-wal").removesuffix("-journal").removesuffix(".lock") for path in trace.written
+        Path(path).name.removesuffix("-wal").removesuffix("-journal").removesuffix(".lock").removesuffix(".new")
+        for path in trace.written
     }
     assert made - {tmp_path.name} == {"answers.jsonl"} | STATE[state]  # the folder itself is synced, not written to
     assert all(Path(path).parent in {Path(), tmp_path} for path in trace.written)

@@ -46,6 +46,9 @@ _MOST_WAITING: Final = 4096
 """Windows."""
 _TIMED_EACH: Final = 16
 """Times that are taken with each comparison; after them, with one comparison in eight."""
+_AT_ONCE: Final = 5
+"""Times that are taken with one comparison, as far as they take no longer than `_LONG_S` together."""
+_LONG_S: Final = 0.02
 _TIMED_KEY: Final = "\0timed"
 """Key under which models with states are timed: no message can have it."""
 _SHORTEST_S: Final = 1e-6
@@ -251,7 +254,10 @@ class Pair:
         self._comparisons += 1
         if began >= self._free_at:
             if self.tally.timings < _TIMED_EACH or self._comparisons % 8 == 0:
-                self._time(latest)
+                for _ in range(_AT_ONCE):
+                    self._time(latest)
+                    if self._clock.monotonic() - began > _LONG_S:
+                        break
             self._free_at = self._clock.monotonic() + (self._clock.monotonic() - began) * self._pause
         return None
 

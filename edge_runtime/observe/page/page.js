@@ -47,7 +47,7 @@ async function enter(token) {
   let refused = false;
   try {
     await fetch("/", {headers: {Authorization: `Bearer ${token}`}, cache: "no-store"});
-    await ask("/api/key?key="); // there is no such key; 401 without the right token
+    await ask("/api/key?key="); // nothing, or 401 without the right token
   } catch (error) {
     refused = error.status === 401;
   }

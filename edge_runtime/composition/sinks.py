@@ -56,23 +56,19 @@ class Sinks:
             for source, part in zip_longest(sources, config.source)
         ]
         bounds = bounds_of(policies, limits)
-        self.guards: list[SinkGuard] = []
-        for i, bound in enumerate(bounds):
-            name = f"sink[{i}]" if i < len(config.sink) else own[i - len(config.sink)].name
-            counted = metrics.of_sink(name)
-            if i < len(config.sink):
-                sink = build_sink(
-                    config.sink[i],
-                    name=name,
-                    broker_clients=clients,
-                    metrics=counted,
-                    clock=clock,
-                    describe=describe,
-                    state=config.counters_file,
-                )
-            else:
-                sink = own[i - len(config.sink)]
-            self.guards.append(SinkGuard(sink, bound, counted, clock, self._changed))
+        names = [*(f"sink[{i}]" for i in range(len(config.sink))), *(sink.name for sink in own)]
+        counted = [metrics.of_sink(name) for name in names]
+        built = [
+            build_sink(
+                part, name=name, broker_clients=clients, metrics=figures, clock=clock, describe=describe,
+                state=config.counters_file,
+            )
+            for part, name, figures in zip(config.sink, names, counted, strict=False)
+        ]  # fmt: skip
+        self.guards = [
+            SinkGuard(sink, bound, figures, clock, self._changed)
+            for sink, bound, figures in zip((*built, *own), bounds, counted, strict=True)
+        ]
 
     @property
     def idle(self) -> bool:

@@ -61,3 +61,7 @@ class RolloutContext:
     """Called when it is idle again: the next bundle may come."""
     proof: Proof | None = None
     """With ``prove = "better"``."""
+
+    def proof_of(self, candidate: Installed) -> Proof | None:
+        """Return what has to prove a candidate, or None: no labels are asked for, or an operator installs it."""
+        return None if candidate.by_operator else self.proof

@@ -49,19 +49,13 @@ class Rollout:
     """
 
     def __init__(self, context: RolloutContext, served: Served | None, on_trial: Served | None) -> None:
+        self._context = context
         self._config = context.config
-        self._window = context.window
-        self._threshold = context.threshold
         self._store = context.store
-        self._starter = context.starter
-        self._host = context.host
         self._metrics = context.metrics
         self._clock = context.clock
         self._loop = context.loop
         self._jobs = context.jobs
-        self._pipeline = context.pipeline
-        self._publish_status = context.publish_status
-        self._on_idle = context.on_idle
         self.proof = context.proof
         self.stage: Stage = "idle"
         self.served = served
@@ -135,23 +129,23 @@ class Rollout:
         """
         self.stage = "loading"
         self._jobs.run(
-            lambda: self._starter.load(candidate),
+            lambda: self._context.starter.load(candidate),
             lambda new: self._begin_shadow(new, candidate),
             self._cannot_load,
         )
-        self._publish_status()
+        self._context.publish_status()
 
     def _cannot_load(self, error: Exception) -> None:
         self.hold_back(one_line(error, ADVICE))
 
     def _begin_shadow(self, new: Served, candidate: Installed) -> None:
         old = self.served
-        if self.proof is not None and old is not None and not candidate.by_operator:
-            if (why := self.proof.impossible(old.model.manifest, new.model.manifest)) is not None:
+        if (proof := self._context.proof_of(candidate)) is not None and old is not None:
+            if (why := proof.impossible(old.model.manifest, new.model.manifest)) is not None:
                 new.close()
                 self.hold_back(why)
                 return
-            self.proof.follow(candidate.sha256, old.model.manifest.model, self._store.state.attempt, old.model)
+            proof.follow(candidate.sha256, old.model.manifest.model, self._store.state.attempt, old.model)
         if (
             old is None
             or check.difference(old.model.manifest, new.model.manifest)
@@ -168,7 +162,7 @@ class Rollout:
         return Pair(
             old.predictor, new.tried, agree=new.model.task().agree, new_leads=new_leads,
             clock=self._clock, share=self._config.compare_share,
-            differ=None if self.proof is None or candidate.by_operator else self.proof.differ,
+            differ=None if (proof := self._context.proof_of(candidate)) is None else proof.differ,
         )  # fmt: skip
 
     def _begin(
@@ -187,7 +181,7 @@ class Rollout:
         self.stage = stage
         log.info("update: began a run: stage=%s model=%s", stage, candidate.model)
         self._look_later(self.run)
-        self._publish_status()
+        self._context.publish_status()
 
     def _look(self, run: Run) -> None:
         """Evaluate the run, if it is still under way."""
@@ -202,8 +196,8 @@ class Rollout:
             self._sound_at = now
             self._jobs.run(lambda: self._store.change(states.starts_cleared), lambda _: None, _starts_not_cleared)
         why = rules_of.fault(run.rules, tally, elapsed)
-        if why is None and self.proof is not None and not run.candidate.by_operator:
-            why = self.proof.fault(self._store.state)
+        if why is None and (proof := self._context.proof_of(run.candidate)) is not None:
+            why = proof.fault(self._store.state)
         if why is not None:
             self.fail(why)
         elif rules_of.passed(run.rules, tally, elapsed) and self._may_go_on(run):
@@ -222,7 +216,7 @@ class Rollout:
 
     def _may_go_on(self, run: Run) -> bool:
         """Return whether labels prove a candidate, where they have to, and there is an old model to compare it with."""
-        proof = None if run.candidate.by_operator else self.proof
+        proof = self._context.proof_of(run.candidate)
         return proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or proof.accepts()
 
     def look_back(self) -> None:
@@ -236,7 +230,7 @@ class Rollout:
     def _swap(self, new: Served, candidate: Installed) -> None:
         """Swap first on disk, then in the stream: a process killed in between starts the candidate, and counts it."""
         self.stage = "swapping"
-        proved = None if self.proof is None or candidate.by_operator else self.proof.proved
+        proved = None if (proof := self._context.proof_of(candidate)) is None else proof.proved
         self.save(
             lambda now: states.tried(now, candidate, "trial", proved),
             lambda _: self._begin_trial(new, candidate, resumed=False),
@@ -249,7 +243,7 @@ class Rollout:
         if old is not None and not check.difference(old.model.manifest, manifest):
             pair = self._pair(old, new, candidate, new_leads=True)
         self._replace(pair, new.model, cut_anew=not resumed and _windows_differ(old, new))
-        self._host.serves(new.model, None)
+        self._context.host.serves(new.model, None)
         self._metrics.counts["updates_swapped_total"] += not resumed
         self._begin("trial", candidate, new, pair, self._config.trial_s, self._config.trial_windows)
 
@@ -279,7 +273,7 @@ class Rollout:
             self.go_back(lambda now: states.rolled_back(now, why))
             return
         self._replace(old.predictor, old.model, cut_anew=self.stage == "trial" and _windows_differ(old, run.new))
-        self._host.serves(old.model, old.fallback_chain)
+        self._context.host.serves(old.model, old.fallback_chain)
         self.on_trial = None
         run.new.close()
         self.hold_back(why)
@@ -307,7 +301,7 @@ class Rollout:
         def work() -> tuple[Served | None, State]:
             state = self._store.change(step)
             stays = state.running == before and self.served is not None
-            return (None if stays else self._starter.load_running()), state
+            return (None if stays else self._context.starter.load_running()), state
 
         def done(outcome: tuple[Served | None, State]) -> None:
             served, state = outcome
@@ -335,17 +329,17 @@ class Rollout:
         self.served = served
         self._attend()
         self._replace(served.predictor, served.model, cut_anew=cut_anew, trial=False)
-        self._host.serves(served.model, served.fallback_chain)
+        self._context.host.serves(served.model, served.fallback_chain)
 
     def _attend(self) -> None:
         if self.served is not None and self.served.fallback_chain is not None:
-            self._host.attend(self.served.fallback_chain)
+            self._context.host.attend(self.served.fallback_chain)
 
     def _replace(self, predictor: Predictor, model: Model, *, cut_anew: bool = False, trial: bool = True) -> None:
         windower = None
         if cut_anew:
-            windower = windower_of(model.manifest.input, self._window, self._metrics)
-        self._pipeline.replace(predictor, model.task(self._threshold), windower, trial=trial)
+            windower = windower_of(model.manifest.input, self._context.window, self._metrics)
+        self._context.pipeline.replace(predictor, model.task(self._context.threshold), windower, trial=trial)
 
     def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""
@@ -358,8 +352,8 @@ class Rollout:
 
     def _idle(self) -> None:
         self.stage = "idle"
-        self._jobs.run(self._store.tidy, lambda _: self._on_idle(), _not_tidied)
-        self._publish_status()
+        self._jobs.run(self._store.tidy, lambda _: self._context.on_idle(), _not_tidied)
+        self._context.publish_status()
 
     def _look_later(self, run: Run) -> None:
         self._loop.call_later(LOOK_S, lambda: self._look(run))

@@ -40,8 +40,6 @@ Differ = Callable[[Window, Float32, Float32], None]
 
 _RATIOS = 512
 """Timings kept; the last ones, so that a slow minute in the past is forgotten."""
-
-
 _MOST_WAITING: Final = 4096
 """Windows."""
 _TIMED_EACH: Final = 16

@@ -187,7 +187,7 @@ def test_a_call_that_hangs_can_be_seen_from_another_thread(clock: SimulatedClock
         both.predict(windows(1))
         both.compare()
         assert both.began == 0.0
-    assert len(seen) > 6
+    assert len(seen) == 22
     assert all(seen)
 
 

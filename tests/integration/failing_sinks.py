@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NamedTuple
@@ -70,8 +69,7 @@ def sparkplug_down(folder: Path, _stack: ExitStack) -> Failing:
 
 def mqtt_silent(folder: Path, stack: ExitStack) -> Failing:
     """It accepts connections and says nothing."""
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    port = listener.getsockname()[1]
+    port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
     return Failing(f'[broker.c]\nurl = "mqtt://127.0.0.1:{port}"\n[[sink]]\ntype = "mqtt"\nbroker = "c"\n')
 
 
@@ -127,8 +125,8 @@ def webhook_down(folder: Path, _stack: ExitStack) -> Failing:
 
 
 def webhook_silent(folder: Path, stack: ExitStack) -> Failing:
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    return Failing(f'[[sink]]\ntype = "webhook"\nurl = "http://127.0.0.1:{listener.getsockname()[1]}/"\n')
+    port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+    return Failing(f'[[sink]]\ntype = "webhook"\nurl = "http://127.0.0.1:{port}/"\n')
 
 
 def webhook_poisoned(folder: Path, stack: ExitStack) -> Failing:
@@ -175,10 +173,6 @@ def application(text: str, folder: Path, stdout: int) -> Iterator[tuple[int, Cal
         process.wait(60)
 
 
-def _near(heard: list[dict[str, object]], sent: int) -> bool:
-    return len(heard) > sent - AT_ONCE
-
-
 def run(kind: Kind, bundle: Path, folder: Path, first: bool, messages: int, paced: bool) -> None:
     """Send messages while one sink fails, and hold what the others got against what was sent."""
     keys = 4
@@ -189,9 +183,8 @@ def run(kind: Kind, bundle: Path, folder: Path, first: bool, messages: int, pace
         stack.callback(broker.close)
         failing = kind(folder, stack)
         bound = "" if paced else "patience_s = 0.5\n"
-        limit = "" if paced else f"receive_maximum = {AT_ONCE // 2}"
         sinks = [failing.table + bound, HEALTHY]
-        text = APP.format(bundle=bundle, port=broker.port, limit=limit)
+        text = APP.format(bundle=bundle, port=broker.port, limit="" if paced else f"receive_maximum = {AT_ONCE // 2}")
         heard = stack.enter_context(listening(broker.port, "edge/+/prediction"))
         sensors = stack.enter_context(Publisher(broker.port))
         text += "".join(sinks if first else reversed(sinks))
@@ -203,20 +196,19 @@ def run(kind: Kind, bundle: Path, folder: Path, first: bool, messages: int, pace
             if paced:
                 time.sleep(max(0.0, began + i / RATE_HZ - time.monotonic()))
             else:
-                until(partial(_near, heard, i), lambda: f"{len(heard)} answers, {said()}")
+                until(lambda i=i: len(heard) > i - AT_ONCE, lambda: f"{len(heard)} answers, {said()}")  # type: ignore[misc]
             sensors.send([message])
         until(lambda: len({answer["id"] for answer in heard}) >= answers, lambda: f"{len(heard)} of {answers} {said()}")
         for key in {answer["key"] for answer in heard}:
             slots = sorted({int(answer["id"].partition("@")[2]) for answer in heard if answer["key"] == key})
             assert slots == list(range(slots[0], slots[-1] + 1, 8)), "an answer is missing"
-        name = f"sink[{0 if first else 1}]"
-        poisoned = kind is webhook_poisoned
+        name, poisoned = f"sink[{0 if first else 1}]", kind is webhook_poisoned
         if not poisoned:
             until(lambda: f"{name}: took no answers" in said(), said)
         assert "no readings for" not in said()
         if failing.end is not None:
             failing.end()
-        delivered, expected = failing.delivered, answers * (keys - 1) // keys if poisoned else answers
+        delivered, expected = failing.delivered, answers * (keys - poisoned) // keys
         if delivered is not None and (poisoned or not paced):  # in a minute some queues drop, as they say
             until(lambda: delivered() >= expected, lambda: f"{delivered()} of {expected} {said()}")
         if failing.end is not None:

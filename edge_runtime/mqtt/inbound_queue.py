@@ -86,7 +86,7 @@ class InboundQueue:
             Whether the next iteration should not wait for the latency budget.
         """
         if self._paused:
-            self._metrics.dropped["paused"] += sum(not one[3] for one in publishes)
+            self._metrics.dropped.update("paused" for one in publishes if not one[3])
             return False
         if len(publishes) > AT_ONCE or self._fair.waiting:
             publishes = self._queue_fairly(publishes)
@@ -129,7 +129,7 @@ class InboundQueue:
     def forget(self, reason: str) -> None:
         """Forget what waits to be acknowledged: the broker has it, but for QoS 0 among it, which is counted."""
         for held in self._held:
-            self._metrics.dropped[reason] += sum(not one[3] for one in held)
+            self._metrics.dropped.update(reason for one in held if not one[3])
             self.held_bytes -= weight(held)
         self._held.clear()
 

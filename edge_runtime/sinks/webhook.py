@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import random
 import threading
 from collections import deque
@@ -109,16 +110,17 @@ class _Request:
     """Answers that are sent together.
 
     Attributes:
-        failures: attempts that failed.
+        failures: attempts that failed, those of the array that it is a part of included.
+        tried: itself.
         outlived: times that another request was taken after this one had failed.
     """
 
-    __slots__ = ("failures", "items", "outlived")
+    __slots__ = ("failures", "items", "outlived", "tried")
 
     def __init__(self, items: list[_Item], failures: int = 0) -> None:
         self.items = items
         self.failures = failures
-        self.outlived = 0
+        self.outlived, self.tried = 0, False
 
     def halves(self) -> tuple[_Request, _Request]:
         middle = len(self.items) // 2
@@ -289,10 +291,10 @@ class WebhookSink:
             self._again(_Request(items))
 
     def _untried(self, suspect: _Request) -> _Request | None:
-        """Take one answer that has not failed, of no bad key; half of a suspected array where no other is there."""
-        for look_further in (True, False):
+        """Take one answer that was not tried, of no bad key; half of a suspected array where no other is there."""
+        for look_further, most in ((True, 0), (False, 0), (False, math.inf)):
             for request in self._todo:
-                if not request.failures and request.items[0].key not in self._bad:
+                if not request.tried and request.failures <= most and request.items[0].key not in self._bad:
                     self._todo.remove(request)
                     first, *others = request.items
                     if others:
@@ -328,7 +330,7 @@ class WebhookSink:
     def _failed(self, request: _Request, error: _Unavailable) -> bool:
         """Take note of a failure, and wait; returns as `_attempt`."""
         self._failures += 1
-        request.failures += not error.for_all
+        request.failures, request.tried = request.failures + (not error.for_all), not error.for_all or request.tried
         self._count("webhook_failures_total")
         if not self._away and not self._bad and request.failures <= 1:
             self._away = True
@@ -374,7 +376,7 @@ class WebhookSink:
 
     def _exonerate(self, suspect: _Request) -> None:
         self._suspect = None
-        suspect.failures = 0
+        suspect.failures, suspect.tried = 0, False
         self._again(suspect)
 
     def _again(self, *requests: _Request) -> None:

@@ -160,7 +160,7 @@ class Beside:
         with self._changed:
             self._deliver = None
             lost = [job for jobs in self._waiting.values() for job in jobs if job.done is None]
-            self._metrics.dropped["paused"] += len(lost)  # rule 5
+            self._metrics.dropped.update("paused" for _ in lost)  # rule 5
             self._waiting.clear()
             self._changed.notify()
         if self._process is not None:

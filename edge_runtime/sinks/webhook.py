@@ -110,8 +110,7 @@ class _Request:
     """Answers that are sent together.
 
     Attributes:
-        failures: attempts that failed, those of the array that it is a part of included.
-        tried: itself.
+        failures: attempts that failed, `tried` by itself or in an array that it is half of.
         outlived: times that another request was taken after this one had failed.
     """
 
@@ -294,7 +293,8 @@ class WebhookSink:
         """Take one answer that was not tried, of no bad key; half of a suspected array where no other is there."""
         for look_further, most in ((True, 0), (False, 0), (False, math.inf)):
             for request in self._todo:
-                if not request.tried and request.failures <= most and request.items[0].key not in self._bad:
+                tried = request.failures > most or (request.tried and len(request.items) == 1)
+                if not tried and request.items[0].key not in self._bad:
                     self._todo.remove(request)
                     first, *others = request.items
                     if others:

@@ -110,7 +110,7 @@ class _Request:
     """Answers that are sent together.
 
     Attributes:
-        failures: attempts that failed, `tried` by itself or in an array that it is half of.
+        failures: attempts that failed, also as half of an array; `tried` as a whole.
         outlived: times that another request was taken after this one had failed.
     """
 
@@ -266,10 +266,7 @@ class WebhookSink:
             self._poster.close()
 
     def _next(self) -> _Request | None:
-        """Return the next request; None when the sink is closing and nothing is left, or no time.
-
-        While there is a suspect, that is one answer that was not tried yet (rule 3); where there is none, the suspect.
-        """
+        """Return the next request, an untried answer after a suspect (rule 3); None when the sink is closing."""
         if self._suspect is not None:
             if (found := self._untried(self._suspect)) is not None:
                 return found
@@ -293,8 +290,7 @@ class WebhookSink:
         """Take one answer that was not tried, of no bad key; half of a suspected array where no other is there."""
         for look_further, most in ((True, 0), (False, 0), (False, math.inf)):
             for request in self._todo:
-                tried = request.failures > most or (request.tried and len(request.items) == 1)
-                if not tried and request.items[0].key not in self._bad:
+                if request.failures <= most and self._may_pass(request):
                     self._todo.remove(request)
                     first, *others = request.items
                     if others:
@@ -306,6 +302,9 @@ class WebhookSink:
             return None
         self._suspect, other = suspect.halves()
         return other
+
+    def _may_pass(self, request: _Request) -> bool:
+        return not (request.tried and len(request.items) == 1) and request.items[0].key not in self._bad
 
     def _attempt(self, request: _Request) -> bool:
         """Send it once; False when the sink closes and there will be no other attempt."""

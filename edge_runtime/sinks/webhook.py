@@ -266,7 +266,7 @@ class WebhookSink:
             self._poster.close()
 
     def _next(self) -> _Request | None:
-        """Return the next request, an untried answer after a suspect (rule 3); None when the sink is closing."""
+        """Return the next request, with a suspect an untried answer (rule 3); None: closing, none left, or no time."""
         if self._suspect is not None:
             if (found := self._untried(self._suspect)) is not None:
                 return found
@@ -329,7 +329,8 @@ class WebhookSink:
     def _failed(self, request: _Request, error: _Unavailable) -> bool:
         """Take note of a failure, and wait; returns as `_attempt`."""
         self._failures += 1
-        request.failures, request.tried = request.failures + (not error.for_all), not error.for_all or request.tried
+        request.failures += not error.for_all
+        request.tried |= not error.for_all
         self._count("webhook_failures_total")
         if not self._away and not self._bad and request.failures <= 1:
             self._away = True

@@ -133,7 +133,7 @@ def test_queued_readings_without_stamps_are_used(qos: int, tmp_path: Path) -> No
         publisher.flush()
         with Process(tmp_path, "run", "--json", app) as process:
             until(lambda: acknowledged(broker, qos) >= publisher.sent, lambda: process.err)
-            ended(process)
+            assert ended(process) == {}
     found = predictions(tmp_path / "answers.jsonl")
     assert len(found) >= 0.95 * len(KEYS) * seconds
     assert len({answer["id"] for answer in found}) == len(found)

@@ -12,13 +12,14 @@ readings of one iteration of the loop:
 3. A stream that was silent goes on by rule 1. But what was *queued* goes on behind the newest stamp, since a queue has
    the oldest first: what silent streams bring in one read, where it is `QUEUED` samples or more; the first one that
    is late by at most `LATE_S`, as behind a network that stalls; and then all that comes `FASTER` than its rate, or
-   brings the stream closer to its arrivals.
+   brings the stream closer to its arrivals. The streams of a key do the same: what one of them goes over, or goes on
+   behind, those do that are silent as well.
 4. A stream whose silence was taken to be over may run ahead by that silence, while a queue is read; one that is new or
    restored, by any time. What it is ahead then shrinks by `DRAIN` of the time that passes.
 5. A stream that comes faster than its rate for longer than a queue would take is a sensor of another rate: what it is
    ahead shrinks by `FAST_DRAIN`, and its samples are laid evenly up to the bound. Readings that come singly, or a few
    together, are taken for a queue for `_JITTER_S`, `QUEUED` for `_PATIENCE_S`, what is too fast for any sensor for
-   twice as long.
+   twice as long, and those of a stream that was heard at its rate for `_KNOWN_S` for `_QUEUE_S`.
 6. The machine's clock: set forward, it is a silence (rule 3). Set back by at most `back_s`, the stream is ahead of it
    (rule 4). Set back further, the stream begins again, as the windows then do (`WindowConfig.max_jump_s`).
 7. A channel that is held for longer than `max_gap_s` (a door) has no rate: each of its values is as of its arrival.
@@ -31,6 +32,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,32 +54,56 @@ _JITTER_S: Final = 0.25
 _PATIENCE_S: Final = 2.0
 _NO_SENSOR: Final = 20.0
 """Factor of its rate by which hardly a sensor sends (rule 5)."""
+_KNOWN_S: Final = 10.0
+"""How long a stream is heard at its rate until what comes faster is taken for a queue for `_QUEUE_S`."""
+_QUEUE_S: Final = 60.0
 _TICK_S: Final = 1e-3
 """Distance of values of a channel without a rate (rule 7)."""
 
 _PROVISIONAL: Final = frozenset((Arrival, ArrivalTimes))
 
-Stream = tuple[str, tuple[int, ...] | None]
+
+@dataclass(slots=True)
+class _Key:
+    """What the streams of a key share (rule 3)."""
+
+    streams: dict[tuple[int, ...] | None, _Clock] = field(default_factory=dict)
+    silence: float = 0.0
+    """The silence that one of them went over last, seconds."""
+    before: float = -math.inf
+    """Newest stamp of all of them before it."""
+    behind: float = -math.inf
+    """Monotonic time when one of them last went on behind its newest stamp."""
+    first_behind: _Clock | None = None
+    """The one that did."""
+
+    def over(self, silence: float) -> None:
+        self.silence, self.before = silence, max(clock.newest for clock in self.streams.values())
 
 
 class _Clock:
     """Arrival clock of one stream."""
 
-    __slots__ = ("ahead", "allowed", "behind", "interval", "live", "newest", "read")
+    __slots__ = ("ahead", "allowed", "behind", "interval", "key", "known", "lead", "live", "newest", "read")
 
-    def __init__(self, newest: float, read: float, allowed: float, interval: float) -> None:
+    def __init__(self, key: _Key, newest: float, read: float, allowed: float, interval: float) -> None:
+        self.key = key
         self.newest = newest
         """Newest stamp; NaN before the first."""
         self.read = read
         """Monotonic time of the read before."""
         self.live = read
         """Monotonic time of the last read that came no faster than the rate."""
+        self.known = 0.0
+        """How long it has come no faster than the rate, seconds."""
         self.ahead = 0.0
         """Newest stamp less the arrival of its sample."""
         self.allowed = allowed
         """Rule 4."""
         self.behind = 0.0
         """How far the newest stamp is behind by rule 1 while a queue is read, seconds; 0 while none is."""
+        self.lead = 0.0
+        """By how much it came faster than twice its rate lately, seconds: a pause of a queue ends none."""
         self.interval = interval
         """Shortest time lately between single values, seconds; a silence alone changes it little."""
 
@@ -94,9 +120,11 @@ class _Clock:
         if passed == math.inf:
             return
         rate = FAST_DRAIN
-        if passed > 1.0 or total <= 1.2 * passed:
+        self.lead = max(0.0, min(self.lead + total - 2 * passed, _PATIENCE_S))
+        if passed > 1.0 or (total <= 1.2 * passed and not self.lead):
             self.live, rate = now, DRAIN
-        elif now - self.live <= (_JITTER_S if n < QUEUED else _PATIENCE_S):
+            self.known += total
+        elif now - self.live <= (_QUEUE_S if self.known >= _KNOWN_S else _JITTER_S if n < QUEUED else _PATIENCE_S):
             return
         elif self.ahead >= _NO_SENSOR * (now - self.live):
             if now - self.live <= 2 * _PATIENCE_S:
@@ -127,28 +155,34 @@ class ArrivalStamps:
 
     Args:
         contract: of the model.
-        max_streams: streams remembered; the one silent for longest leaves first.
+        max_keys: keys remembered; the one silent for longest leaves first.
         back_s: rule 6.
     """
 
-    def __init__(self, contract: InputContract, max_streams: int = 10_000, back_s: float = 60.0) -> None:
+    def __init__(self, contract: InputContract, max_keys: int = 10_000, back_s: float = 60.0) -> None:
         self._period = 1.0 / contract.rate_hz
-        self._max_streams = max_streams
+        self._max_keys = max_keys
         self._back_s = max(back_s, contract.max_gap)
         rules = [(one.resample or contract.resample, one.max_age_s) for one in contract.channels]
         self._state = {i for i, (rule, age) in enumerate(rules) if rule == "previous" and age > contract.max_gap}
-        self._clocks: OrderedDict[Stream, _Clock] = OrderedDict()
+        self._keys: OrderedDict[str, _Key] = OrderedDict()
 
     def resume(self, states: Iterable[KeyState]) -> None:
         """Go on behind the newest stamps of windows that were kept over a restart; the longest silent key first."""
         for state in states:
-            newest: dict[Stream, float] = {(state.name, None): state.newest}
-            newest |= {(state.name, tuple(part.columns)): part.newest for part in state.parts}
-            for stream, t in newest.items():
+            newest: dict[tuple[int, ...] | None, float] = {None: state.newest}
+            newest |= {tuple(part.columns): part.newest for part in state.parts}
+            key = self._key(state.name)
+            for channels, t in newest.items():
                 if math.isfinite(t):
-                    self._clocks[stream] = _Clock(float(t), -math.inf, math.inf, self._period)
-        while len(self._clocks) > self._max_streams:
-            self._clocks.popitem(last=False)
+                    key.streams[channels] = _Clock(key, float(t), -math.inf, math.inf, self._period)
+
+    def _key(self, name: str) -> _Key:
+        key = self._keys.setdefault(name, _Key())
+        self._keys.move_to_end(name)
+        if len(self._keys) > self._max_keys:
+            self._keys.popitem(last=False)
+        return key
 
     def stamp(self, readings: Sequence[Reading], now: float) -> list[Reading]:
         """Return the readings of one iteration with stamps.
@@ -158,16 +192,16 @@ class ArrivalStamps:
             now: monotonic seconds.
         """
         stamped = list(readings)
-        streams: dict[Stream, list[int]] = {}
+        streams: dict[tuple[str, tuple[int, ...] | None], list[int]] = {}
         for place, reading in enumerate(readings):
             if by_arrival(reading):
                 streams.setdefault((reading.key, reading.channels), []).append(place)
-        parts = [self._part(stream, places, readings, now) for stream, places in streams.items()]
+        parts = [self._part(places, readings, now) for places in streams.values()]
         together = sum(map(len, streams.values()))
         silent = [part for part in parts if part.first - part.clock.newest > 2 * part.steps[0]]
         queued = sum(len(readings[place].values) for part in silent for place in part.places) >= QUEUED
         for part in parts:
-            begin, scale = self._begin(part, together, queued, now)
+            begin, scale = self._begin(part, together, queued=queued, now=now)
             for place, step in zip(part.places, part.steps, strict=True):
                 stamped[place] = _moved(readings[place], begin, step, scale)
                 begin += _length(readings[place], step) * scale
@@ -176,15 +210,12 @@ class ArrivalStamps:
             clock.ahead = clock.newest - (part.first + part.total - part.steps[-1])
         return stamped
 
-    def _part(self, stream: Stream, places: list[int], readings: Sequence[Reading], now: float) -> _Part:
-        clock = self._clocks.get(stream)
+    def _part(self, places: list[int], readings: Sequence[Reading], now: float) -> _Part:
+        channels, key = readings[places[0]].channels, self._key(readings[places[0]].key)
+        clock = key.streams.get(channels)
         if clock is None:
-            clock = self._clocks[stream] = _Clock(math.nan, now, math.inf, self._period)
-            if len(self._clocks) > self._max_streams:
-                self._clocks.popitem(last=False)
-        else:
-            self._clocks.move_to_end(stream)
-        paced = not (stream[1] and self._state.issuperset(stream[1]))
+            clock = key.streams[channels] = _Clock(key, math.nan, now, math.inf, self._period)
+        paced = not (channels and self._state.issuperset(channels))
         period = self._period if paced else _TICK_S  # rule 7
         interval = period
         if len(places) > 1 and clock.interval > 1.5 * period:  # rule 1
@@ -200,7 +231,7 @@ class ArrivalStamps:
         own = last.t if isinstance(last.t, float) else float(last.t[0])
         return _Part(clock, places, steps, total, own + _length(last, steps[-1]) - total, paced)
 
-    def _begin(self, part: _Part, together: int, queued: bool, now: float) -> tuple[float, float]:
+    def _begin(self, part: _Part, together: int, *, queued: bool, now: float) -> tuple[float, float]:
         """Return the stamp of a part's first sample, and by what its steps are to be multiplied."""
         clock, step, total, first = part.clock, part.steps[0], part.total, part.first
         if math.isnan(clock.newest):
@@ -208,9 +239,13 @@ class ArrivalStamps:
         passed = now - clock.read
         clock.drain(total, passed, now, together, self._back_s)
         due = clock.newest + step
-        ahead = due - first
-        if -ahead > max(min(step / 2, _JITTER_S), 0.005):  # rule 3
-            return (due if self._goes_on(part, -ahead, passed, queued=queued) else first), 1.0
+        ahead, late = due - first, max(min(step / 2, _JITTER_S), 0.005)
+        if -ahead > late and clock.newest <= clock.key.before:  # rule 3: the silence that another went over
+            over = min(-ahead, clock.key.silence)
+            clock.allowed += over
+            due, ahead = due + over, ahead + over
+        if -ahead > late:  # rule 3
+            return (due if self._goes_on(part, -ahead, passed, queued=queued, now=now) else first), 1.0
         clock.behind = 0.0
         over = ahead - min(_JITTER_S, max(2 * step, 0.01)) - clock.allowed
         if over > self._back_s:  # rule 6
@@ -224,17 +259,20 @@ class ArrivalStamps:
         return due, 1.0
 
     @staticmethod
-    def _goes_on(part: _Part, lag: float, passed: float, *, queued: bool) -> bool:
+    def _goes_on(part: _Part, lag: float, passed: float, *, queued: bool, now: float) -> bool:
         """Decide whether a part that is behind its arrival was queued, and goes on behind the newest stamp (rule 3)."""
         clock, step, total, n = part.clock, part.steps[0], part.total, len(part.places)
-        fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed)
+        fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed) or clock.lead > total
         late = lag <= LATE_S and clock.interval <= 1.5 * step
-        begins = not clock.behind and (late or queued)
+        follows = clock.key.first_behind not in (None, clock) and now - clock.key.behind <= _PATIENCE_S
+        begins = not clock.behind and (late or queued or follows)
         if part.paced and (begins or fast or lag < 0.9 * clock.behind):
             clock.behind = lag
+            clock.key.behind, clock.key.first_behind = now, clock
             return True
         clock.behind = 0.0
         clock.allowed += lag
+        clock.key.over(lag)
         return False
 
 

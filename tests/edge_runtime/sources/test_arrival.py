@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.clock import SimulatedClock
@@ -54,14 +55,20 @@ class Device:
         clock_off_s: float = 0.0,
     ) -> None:
         """Take messages that were read together, at monotonic second `at_s`."""
-        t = arrival(BEGAN_S + at_s + clock_off_s, samples, 1 / self.contract.rate_hz)
+        made = partial(self.reading, at_s + clock_off_s, channels, samples)
+        self.take([made(key) for _ in range(count) for key in keys], at_s)
+
+    def reading(self, at_s: float, channels: tuple[int, ...] | None, samples: int = 1, key: str = "k") -> Reading:
+        t = arrival(BEGAN_S + at_s, samples, 1 / self.contract.rate_hz)
         values = np.zeros((samples, 1 if channels is not None else len(self.contract.channels)), np.float32)
-        readings = [Reading(key, t, values, 0.0, channels) for _ in range(count) for key in keys]
+        return Reading(key, t, values, 0.0, channels)
+
+    def take(self, readings: list[Reading], at_s: float) -> None:
         stamped = self.stamps.stamp(readings, at_s)
         for one in stamped:
             assert type(one.t) is float
             own = self.got.setdefault((one.key, one.channels), [])
-            own += [one.t + i * (one.period_s or 1 / self.contract.rate_hz) for i in range(samples)]
+            own += [one.t + i * (one.period_s or 1 / self.contract.rate_hz) for i in range(len(one.values))]
         self.windows += len(self.windower.push(stamped))
 
     def steady(self, from_s: float, seconds: float, rate_hz: float = 10.0, **more: float) -> None:
@@ -132,6 +139,21 @@ def test_keys_and_parts_that_come_in_one_read_have_clocks_of_their_own() -> None
     assert device.rises()
     assert not device.metrics.dropped
     assert device.windows >= 3 * 9
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 40), st.sampled_from([61.0, 300.0]), st.integers(0, 2**16))
+def test_a_queue_of_channels_in_messages_of_their_own_keeps_its_windows(most: int, silence_s: float, seed: int) -> None:
+    """Mutation: channels that go over the silence each by itself meet in hardly a window."""
+    device, rng = Device(10.0, Channel(name="b", unit="1"), Channel(name="c", unit="1")), random.Random(seed)
+    for i in range(600):
+        device.read(i / 30, channels=(i % 3,))
+    windows, at_s, queue = device.windows, 20 + silence_s, [(i % 3,) for i in range(1800)]
+    while queue:
+        count = rng.randint(1, most)
+        device.take([device.reading(at_s, channels) for channels in queue[:count]], at_s)
+        at_s, queue = at_s + rng.choice([0.001, 0.002, 0.01] * 5 + [0.05]), queue[count:]
+    assert device.windows - windows >= 57
 
 
 def test_a_part_is_spaced_by_its_own_rate() -> None:
@@ -211,11 +233,11 @@ def test_a_channel_that_is_held_has_no_rate() -> None:
     assert [t - BEGAN_S for t in got] == pytest.approx(moves, abs=0.01)
 
 
-def test_streams_are_bounded() -> None:
-    stamps = ArrivalStamps(contract(), max_streams=10)
+def test_keys_are_bounded() -> None:
+    stamps = ArrivalStamps(contract(), max_keys=10)
     for i in range(100):
         stamps.stamp([Reading(f"k{i}", Arrival(BEGAN_S), np.zeros((1, 1), np.float32))], float(i))
-    assert len(stamps._clocks) == 10
+    assert len(stamps._keys) == 10
 
 
 def test_a_turn_hands_over_in_the_order_of_arrival_and_keeps_what_brings_stamps_at_once() -> None:

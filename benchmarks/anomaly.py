@@ -23,8 +23,8 @@ import numpy as np
 
 from benchmarks.mlperf_tiny import toycar_frames
 from benchmarks.report import Goal, Report
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

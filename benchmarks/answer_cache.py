@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Cell, Report, spread
-from edge_runtime import engines
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.variants import engine_for
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.manifest import REFERENCE_LEVELS, Manifest, Reference
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.cache import CachedModel, ranges
-from edge_runtime.model.loading import LoadedVariant
+from edge_runtime.model import engines
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.variants import engine_for
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.serving.cache import CachedModel, ranges
+from edge_runtime.model.serving.loading import LoadedVariant
+from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Float32, Reading
-from edge_runtime.windowing.window import Window, Windower
 
 _DEMO = Path(__file__).parents[1] / "examples" / "exercise-watch"
 _DISTANCES = (0.0, 0.01, 0.02, 0.05, 0.1)

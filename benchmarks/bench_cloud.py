@@ -71,9 +71,9 @@ def encoded(window: Any) -> tuple[bytes, int]:
 
 
 def serve_ours(model: Callable[[Any], Any], delay_ms: float) -> None:
-    from edge_runtime.oip import TensorSpec  # noqa: PLC0415 - see the module
-    from edge_runtime.server.batcher import ServedModel  # noqa: PLC0415
-    from edge_runtime.server.server import ServeConfig, Server  # noqa: PLC0415
+    from edge_runtime.base.oip import TensorSpec  # noqa: PLC0415 - see the module
+    from edge_runtime.operate.server.batcher import ServedModel  # noqa: PLC0415
+    from edge_runtime.operate.server.server import ServeConfig, Server  # noqa: PLC0415
 
     served = ServedModel(
         name="bench",

@@ -21,15 +21,15 @@ import orjson
 import ormsgpack
 
 from benchmarks.report import spread
-from edge_runtime.codecs import Codec
-from edge_runtime.codecs.cbor import CborConfig
-from edge_runtime.codecs.config import CodecConfig, load_codec
-from edge_runtime.codecs.json import JsonConfig
-from edge_runtime.codecs.msgpack import MsgpackConfig
-from edge_runtime.codecs.raw import RawCodec, RawConfig
-from edge_runtime.codecs.senml import SenmlConfig
+from edge_runtime.io.codecs import Codec
+from edge_runtime.io.codecs.cbor import CborConfig
+from edge_runtime.io.codecs.config import CodecConfig, load_codec
+from edge_runtime.io.codecs.json import JsonConfig
+from edge_runtime.io.codecs.msgpack import MsgpackConfig
+from edge_runtime.io.codecs.raw import RawCodec, RawConfig
+from edge_runtime.io.codecs.senml import SenmlConfig
+from edge_runtime.io.sources.decoding import BatchCodec
 from edge_runtime.manifest import Channel
-from edge_runtime.sources.decoding import BatchCodec
 from edge_runtime.types import Reading
 
 SAMPLES, NAMES = 50, ("ax", "ay", "az", "gx", "gy", "gz")

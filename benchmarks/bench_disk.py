@@ -23,7 +23,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.report import machine
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import Broker
 
 BUNDLE = Path(__file__).resolve().parents[1] / "examples" / "exercise-watch" / "watch.edge"
 PATIENCE_S = 60.0

@@ -42,22 +42,22 @@ from benchmarks.bench_intake import EXAMPLE, manifest_of, upper_bound
 from benchmarks.drift_data import LOOKS, Fault, faults, following, halves
 from benchmarks.intake_data import DATA, Set, Stream, exercise_watch, har
 from benchmarks.report import Goal, Report
+from edge_runtime.app.python_api import open_model
 from edge_runtime.clock import SystemClock
-from edge_runtime.drift.agreement import wilson
-from edge_runtime.drift.config import DriftConfig
-from edge_runtime.drift.features import Repairs
-from edge_runtime.drift.latch import CALM
-from edge_runtime.drift.monitor import Drift
-from edge_runtime.drift.repair import Likelihood
-from edge_runtime.embedding import open_model
-from edge_runtime.intake.config import IntakeConfig
-from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.drift import Repair
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import Model
+from edge_runtime.model.serving.loading import Model
+from edge_runtime.signal.drift.agreement import wilson
+from edge_runtime.signal.drift.config import DriftConfig
+from edge_runtime.signal.drift.features import Repairs
+from edge_runtime.signal.drift.latch import CALM
+from edge_runtime.signal.drift.monitor import Drift
+from edge_runtime.signal.drift.repair import Likelihood
+from edge_runtime.signal.intake.config import IntakeConfig
+from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Float32, Float64, Reading
-from edge_runtime.windowing.window import Window, Windower
 
 DETECTORS = ("rules", "repair", "changed")
 FOLDS = 4

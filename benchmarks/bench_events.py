@@ -40,8 +40,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Cell, Goal, Report
-from edge_runtime.cli import main as edge_runtime
-from edge_runtime.events.operating_point import FEW
+from edge_runtime.answer.events.operating_point import FEW
+from edge_runtime.tools.cli import main as edge_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).with_name("events")

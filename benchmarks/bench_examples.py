@@ -21,10 +21,10 @@ import numpy as np
 from edge_export.cli import main as edge_export
 
 from benchmarks.report import Goal, Report
-from edge_runtime.embedding import open_model, vectors
-from edge_runtime.model.loading import Model
-from edge_runtime.sources.recording import RecordingConfig
-from edge_runtime.tasks.learnt_examples import LearntExamples, vectors_of
+from edge_runtime.app.python_api import open_model, vectors
+from edge_runtime.io.sources.recording import RecordingConfig
+from edge_runtime.model.serving.loading import Model
+from edge_runtime.model.tasks.learnt_examples import LearntExamples, vectors_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

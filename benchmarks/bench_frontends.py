@@ -10,11 +10,11 @@ import time
 
 import numpy as np
 
-from edge_runtime.frontends import Frontend
-from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import Bands, FrontendSpec, Spectrum, Statistic
 from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.signal.frontends import Frontend
+from edge_runtime.signal.frontends.build import build
 
 YAMNET = Mel(
     frame=400, fft=512, hop=160, bands=64, low_hz=125, high_hz=7500, mel="htk", norm="none", power=1, log="ln",

@@ -40,17 +40,17 @@ from benchmarks.intake_data import (
     scaled,
 )
 from benchmarks.report import Cell, Goal, Report
-from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.app.python_api import open_model
 from edge_runtime.clock import SystemClock
-from edge_runtime.embedding import open_model
-from edge_runtime.intake.config import CHECKS, IntakeConfig
-from edge_runtime.intake.intake import Intake
 from edge_runtime.manifest import InputContract, Manifest, Reference
 from edge_runtime.metrics import Metrics
-from edge_runtime.tasks.build import build_task
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.tasks.build import build_task
+from edge_runtime.signal.intake.config import CHECKS, IntakeConfig
+from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.windowing.recorded import cut_recording
+from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Reading
-from edge_runtime.windowing.recorded import cut_recording
-from edge_runtime.windowing.window import Window, Windower
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "exercise-watch" / "watch.edge"
 
@@ -91,7 +91,7 @@ def play(stream: Stream, manifest: Manifest) -> Noticed:
     metrics, heard = Metrics(), Heard()
     intake = Intake(IntakeConfig(), 10, metrics, SystemClock())
     intake.follow(manifest)
-    logger = logging.getLogger("edge_runtime.intake.intake")
+    logger = logging.getLogger("edge_runtime.signal.intake.intake")
     logger.addHandler(heard)
     try:
         readings = [Reading("w", stream.t, stream.values)]

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.report import spread
-from edge_runtime.mqtt import packets, transport
-from edge_runtime.mqtt.packets import V5, V311
+from edge_runtime.io.mqtt import packets, transport
+from edge_runtime.io.mqtt.packets import V5, V311
 
 DEVICES = 64
 
@@ -110,10 +110,10 @@ def run_paho(port: int, version: int, qos: int, count: int) -> tuple[float, floa
 
 def run_client(port: int, version: int, qos: int, count: int, *, source: bool = False) -> tuple[float, float, int]:
     """The same with this package."""
+    from edge_runtime.base.system.loop import Loop  # noqa: PLC0415
+    from edge_runtime.io.mqtt.client import BrokerClient  # noqa: PLC0415
+    from edge_runtime.io.mqtt.config import BrokerConfig  # noqa: PLC0415
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
-    from edge_runtime.mqtt.client import BrokerClient  # noqa: PLC0415
-    from edge_runtime.mqtt.config import BrokerConfig  # noqa: PLC0415
-    from edge_runtime.system.loop import Loop  # noqa: PLC0415
 
     metrics = Metrics()
     loop = Loop()
@@ -130,8 +130,8 @@ def run_client(port: int, version: int, qos: int, count: int, *, source: bool = 
             done()
 
     if source:
-        from edge_runtime.sources.decoding import Decoder  # noqa: PLC0415
-        from edge_runtime.sources.mqtt import MqttSource, MqttSourceConfig  # noqa: PLC0415
+        from edge_runtime.io.sources.decoding import Decoder  # noqa: PLC0415
+        from edge_runtime.io.sources.mqtt import MqttSource, MqttSourceConfig  # noqa: PLC0415
 
         class Bare:
             name = "bare"

@@ -27,27 +27,27 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks.report import Goal, Report
-from edge_runtime.app import App
+from edge_runtime.app.application import App
+from edge_runtime.app.config import parse
+from edge_runtime.app.python_api import open_model
+from edge_runtime.base.http.framing import compress
+from edge_runtime.base.system.barrier import Barrier
 from edge_runtime.clock import SystemClock
-from edge_runtime.config import parse
-from edge_runtime.embedding import open_model
-from edge_runtime.http.framing import compress
+from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.metrics import Metrics
-from edge_runtime.observe.catalogue import DESCRIPTIONS
-from edge_runtime.observe.config import OtlpConfig
-from edge_runtime.observe.exposition import Figures
-from edge_runtime.observe.otlp import CLOSE_S, Otlp, Tracer
-from edge_runtime.observe.otlp_metrics import metrics_request
-from edge_runtime.observe.otlp_spans import Ids, Traced, trace_request
-from edge_runtime.server.bundle_model import served_model
-from edge_runtime.server.server import ServeConfig, Server
-from edge_runtime.sinks.memory import MemorySink
-from edge_runtime.system.barrier import Barrier
-from edge_runtime.tasks.answered import Answered
+from edge_runtime.model.tasks.answered import Answered
+from edge_runtime.operate.observe.catalogue import DESCRIPTIONS
+from edge_runtime.operate.observe.config import OtlpConfig
+from edge_runtime.operate.observe.exposition import Figures
+from edge_runtime.operate.observe.otlp import CLOSE_S, Otlp, Tracer
+from edge_runtime.operate.observe.otlp_metrics import metrics_request
+from edge_runtime.operate.observe.otlp_spans import Ids, Traced, trace_request
+from edge_runtime.operate.server.bundle_model import served_model
+from edge_runtime.operate.server.server import ServeConfig, Server
+from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Correction, Float32, Prediction, Reading
-from edge_runtime.windowing.window import Window
-from tests.edge_runtime.observe.collector import collecting, plain
-from tests.edge_runtime.observe.looking import Hand
+from tests.edge_runtime.operate.observe.collector import collecting, plain
+from tests.edge_runtime.operate.observe.looking import Hand
 
 WINDOWS = 100
 """Of one call of the model, and of one request to the collector."""
@@ -73,10 +73,10 @@ instance = "watch-7"
 """
 IMPORTED = """
 import time
-import edge_runtime.app, edge_runtime.observe.observation
-from edge_runtime.observe.report import process_figures
+import edge_runtime.app.application, edge_runtime.operate.observe.observation
+from edge_runtime.operate.observe.report import process_figures
 before, began = process_figures()["resident_bytes"], time.perf_counter()
-import edge_runtime.observe.otlp
+import edge_runtime.operate.observe.otlp
 print(time.perf_counter() - began, process_figures()["resident_bytes"] - before)
 """
 

@@ -29,8 +29,8 @@ from typing import Any
 
 from benchmarks.report import spread
 from edge_runtime.clock import SystemClock
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
 
 BODY_BYTES = 1_200
 TAKE = 64

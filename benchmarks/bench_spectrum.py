@@ -23,12 +23,12 @@ import numpy as np
 
 from benchmarks.intake_data import DATA, Float32
 from benchmarks.report import Goal, Report
-from edge_runtime.intake.spectrum import FRAMES, KeySpectrum, SpectrumCheck, measure_tops
+from edge_runtime.base.media.resample import Resampler
+from edge_runtime.io.recordings.wav import read_sound
 from edge_runtime.manifest import REFERENCE_LEVELS, Channel, InputContract, Reference
-from edge_runtime.media.resample import Resampler
-from edge_runtime.recordings.wav import read_sound
-from edge_runtime.windowing.recorded import cut_recording
-from edge_runtime.windowing.window import Window
+from edge_runtime.signal.intake.spectrum import FRAMES, KeySpectrum, SpectrumCheck, measure_tops
+from edge_runtime.signal.windowing.recorded import cut_recording
+from edge_runtime.signal.windowing.window import Window
 
 WITHIN_S: Final = 30.0
 GOAL: Final = 5

@@ -21,9 +21,9 @@ from edge_export import half_widths
 from benchmarks.report import Goal, Report
 from edge_runtime.manifest import Channel, File, InputContract, Manifest, Variant
 from edge_runtime.manifest.outputs import AnomalyOutput
-from edge_runtime.tasks.anomaly import conformal_threshold
-from edge_runtime.tasks.key_thresholds import KeyThresholds
-from edge_runtime.windowing.window import Window
+from edge_runtime.model.tasks.anomaly import conformal_threshold
+from edge_runtime.model.tasks.key_thresholds import KeyThresholds
+from edge_runtime.signal.windowing.window import Window
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

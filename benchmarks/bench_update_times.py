@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.model.config import ModelConfig
-from edge_runtime.model.loading import Answers, Model, load_model
-from edge_runtime.update.shadow import Pair
-from edge_runtime.windowing.window import Window
+from edge_runtime.model.serving.config import ModelConfig
+from edge_runtime.model.serving.loading import Answers, Model, load_model
+from edge_runtime.operate.update.shadow import Pair
+from edge_runtime.signal.windowing.window import Window
 
 BUNDLE: Final = Path(__file__).parents[1] / "examples/exercise-watch/watch.edge"
 RUNS, WINDOWS, WAIT_S = 20, 40, 0.02

@@ -31,7 +31,7 @@ from benchmarks import wake_word
 from benchmarks.load import cpu_seconds
 from benchmarks.programs import on_first_core
 from benchmarks.report import Goal, Report, machine, median_of, spread
-from edge_runtime.mqtt.packets import encode_publish
+from edge_runtime.io.mqtt.packets import encode_publish
 
 GOALS = {("features", 0.3): 3_500, ("features", 1.0): 5_000, ("sound", 0.3): 1_500}
 BATCH = 64

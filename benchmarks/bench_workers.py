@@ -33,8 +33,8 @@ import numpy as np
 import orjson
 
 from benchmarks.report import Report, machine
-from edge_runtime.bench.feeder import answer
-from edge_runtime.mqtt import packets
+from edge_runtime.io.mqtt import packets
+from edge_runtime.tools.bench.feeder import answer
 
 BUNDLE = Path(__file__).resolve().parents[1] / "examples" / "exercise-watch" / "watch.edge"
 RATE_HZ, HOP, CHANNELS, KEYS = 50.0, 50, 6, 64

@@ -22,12 +22,12 @@ from typing import Final
 import orjson
 
 from benchmarks.report import Report
-from edge_runtime.bench import BenchConfig, Driver, Stream, handwritten, runtime
-from edge_runtime.bench.feeder import Feeder
-from edge_runtime.bench.handwritten import library_call
-from edge_runtime.bundle.variants import engine_for
-from edge_runtime.model.config import ModelConfig
-from edge_runtime.model.loading import load_model
+from edge_runtime.model.bundle.variants import engine_for
+from edge_runtime.model.serving.config import ModelConfig
+from edge_runtime.model.serving.loading import load_model
+from edge_runtime.tools.bench import BenchConfig, Driver, Stream, handwritten, runtime
+from edge_runtime.tools.bench.feeder import Feeder
+from edge_runtime.tools.bench.handwritten import library_call
 
 BUNDLE: Final = Path("examples/exercise-watch/watch.edge")
 MESSAGES: Final = 600

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime import engines
-from edge_runtime.engines.base import Engine, EngineOptions
-from edge_runtime.engines.onnx import _library
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import Engine, EngineOptions
+from edge_runtime.model.engines.onnx import _library
 from tests import models
 
 Work = Callable[[], object]

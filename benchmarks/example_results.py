@@ -18,8 +18,8 @@ import orjson
 
 from benchmarks import example_pictures as pictures
 from benchmarks.anomaly import auc
-from edge_runtime.media.png import decode_png
-from edge_runtime.recordings.wav import read_sound
+from edge_runtime.base.media.png import decode_png
+from edge_runtime.io.recordings.wav import read_sound
 from edge_runtime.types import Float32
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]

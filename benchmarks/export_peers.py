@@ -3,7 +3,7 @@
     python -m benchmarks.export_peers [kws ad ic vww] [--json FILE] [--markdown FILE] [--no-install]
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
-then timed interleaved on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.tuning.timing`), and
+then timed interleaved on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.model.tuning.timing`), and
 asked about inputs that none was calibrated on. The search (`edge_export.selection.limits`) sees our candidates only;
 what it chose is set against the fastest file of any peer in a benchmark of two.
 
@@ -42,11 +42,11 @@ from benchmarks.anomaly import anomaly
 from benchmarks.mlperf_tiny import NETWORKS, Array, Inputs, Network, inputs_for, to_onnx
 from benchmarks.peers import environments
 from benchmarks.report import Goal, Report, machine
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.base.hardware.discovery import this_device
 from edge_runtime.errors import EdgeError
-from edge_runtime.hardware.discovery import this_device
-from edge_runtime.tuning.timing import Candidate, Plan, Timing, measure, time_interleaved
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.tuning.timing import Candidate, Plan, Timing, measure, time_interleaved
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LIMITS = Limits(max_accuracy_drop=0.01)

@@ -28,7 +28,7 @@ from benchmarks.load import FIRST_SLOT, cpu_seconds, nested_json
 from benchmarks.models import RATE_HZ, signals
 from benchmarks.programs import on_first_core
 from benchmarks.report import Goal, Report
-from edge_runtime.mqtt.packets import (
+from edge_runtime.io.mqtt.packets import (
     PUBACK,
     V311,
     Connect,

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_runtime import units
-from edge_runtime.intake.config import Check
 from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.signal.intake.config import Check
 
 Float64 = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]

@@ -27,8 +27,7 @@ import numpy.typing as npt
 import orjson
 
 from benchmarks.models import NETS, RATE_HZ, Net, signals
-from edge_runtime.bench.feeder import RESULTS, answer
-from edge_runtime.mqtt.packets import (
+from edge_runtime.io.mqtt.packets import (
     CONNECT,
     PUBACK,
     SUBSCRIBE,
@@ -40,6 +39,7 @@ from edge_runtime.mqtt.packets import (
     encode_ack,
     encode_publish,
 )
+from edge_runtime.tools.bench.feeder import RESULTS, answer
 
 Floats = npt.NDArray[np.float32]
 Encode = Callable[[float, Floats], bytes]

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.manifest import Channel, InputContract, OutputContract
+from edge_runtime.model.engines.base import EngineOptions
 
 Floats = npt.NDArray[np.float32]
 
@@ -207,7 +207,7 @@ def _float_model(net: Net, weights: dict[str, Floats]) -> bytes:
 
 def _calibrate(model: bytes, net: Net) -> dict[str, float]:
     """Largest magnitude of each activation and of the input."""
-    from edge_runtime.engines import load  # noqa: PLC0415 - imports an engine
+    from edge_runtime.model.engines import load  # noqa: PLC0415 - imports an engine
 
     engine = load("onnxruntime", model, EngineOptions(max_batch=256))
     x = net.windows(256, seed=2)

@@ -36,7 +36,7 @@ from benchmarks.foreign import Foreign, foreign
 from benchmarks.peers import environments
 from benchmarks.report import Report, machine
 from edge_runtime.errors import EdgeError
-from edge_runtime.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import Plan
 
 PEERS: Mapping[Format, tuple[str, ...]] = {
     "onnx": ("peer-onnxruntime", "peer-olive"),

@@ -25,22 +25,22 @@ from edge_export.tflite.convert import convert
 
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report
+from edge_runtime.answer.gate.budget import Budget
+from edge_runtime.answer.gate.config import GateConfig
+from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.app.python_api import single_variant
+from edge_runtime.base.system.malloc import tune_malloc
 from edge_runtime.clock import SystemClock
-from edge_runtime.embedding import single_variant
-from edge_runtime.gate.budget import Budget
-from edge_runtime.gate.config import GateConfig
-from edge_runtime.intake.config import IntakeConfig
-from edge_runtime.intake.intake import Intake
+from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.manifest import Channel, InputContract, OutputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import load_model
-from edge_runtime.pipeline import Pipeline
-from edge_runtime.sinks.memory import MemorySink
-from edge_runtime.system.malloc import tune_malloc
-from edge_runtime.tasks.build import build_task
+from edge_runtime.model.serving.loading import load_model
+from edge_runtime.model.tasks.build import build_task
+from edge_runtime.signal.intake.config import IntakeConfig
+from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.windowing.config import WindowConfig
+from edge_runtime.signal.windowing.join import windower_of
 from edge_runtime.types import Prediction, Reading
-from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.join import windower_of
 
 GOAL = 5.0
 CLOSE = 1e-5

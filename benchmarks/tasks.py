@@ -26,8 +26,8 @@ from edge_export.cli.build import named_folder
 from edge_export.package.evaluation_file import LABELS, RECORDINGS, accuracy_of
 
 from benchmarks.report import Cell, Goal, Report
-from edge_runtime.cli import main as edge_runtime
-from edge_runtime.tuning.timing import this_machine
+from edge_runtime.model.tuning.timing import this_machine
+from edge_runtime.tools.cli import main as edge_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 15.0

@@ -19,9 +19,9 @@ from typing import Final
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EdgeError
-from edge_runtime.observe.asking import Asker
-from edge_runtime.watch.screen import Painter
-from edge_runtime.watch.terminal import Watcher
+from edge_runtime.operate.observe.asking import Asker
+from edge_runtime.operate.watch.screen import Painter
+from edge_runtime.operate.watch.terminal import Watcher
 
 PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "watch.svg"
 WIDTH, HEIGHT = 80, 22

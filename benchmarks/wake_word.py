@@ -15,13 +15,13 @@ from edge_export.package.pack import VariantSource, pack
 from edge_export.tflite.states import take_states_out
 
 from benchmarks.intake_data import DATA
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.engines.litert import load_litert
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.outputs import MultiLabelOutput
 from edge_runtime.manifest.stages import ModelStage, Output, Port, Smooth, State
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.engines.litert import load_litert
 
 Floats = npt.NDArray[np.float32]
 

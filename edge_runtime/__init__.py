@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from edge_runtime._version import __version__
 
 if TYPE_CHECKING:
-    from edge_runtime.app import App
-    from edge_runtime.config import AppConfig, load_config
-    from edge_runtime.embedding import open_model, replay
+    from edge_runtime.app.application import App
+    from edge_runtime.app.config import AppConfig, load_config
+    from edge_runtime.app.python_api import open_model, replay
+    from edge_runtime.base.system.loop import Loop
     from edge_runtime.errors import BundleError, ConfigError, EdgeError
+    from edge_runtime.io.sinks import Sink
+    from edge_runtime.io.sources import Deliver, Source
     from edge_runtime.metrics import Metrics
-    from edge_runtime.model.config import ModelConfig
-    from edge_runtime.model.loading import Model
-    from edge_runtime.sinks import Sink
-    from edge_runtime.sources import Deliver, Source
-    from edge_runtime.system.loop import Loop
+    from edge_runtime.model.serving.config import ModelConfig
+    from edge_runtime.model.serving.loading import Model
     from edge_runtime.types import Answer, Correction, Event, FinalAnswer, Prediction, Reading
 
 __all__ = [

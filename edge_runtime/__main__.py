@@ -2,6 +2,6 @@
 
 import sys
 
-from edge_runtime.cli import main
+from edge_runtime.tools.cli import main
 
 sys.exit(main())

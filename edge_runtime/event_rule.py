@@ -1,7 +1,7 @@
 """Event rules: the terms under which a stream of answers becomes an event.
 
 One type serves the application's ``[[events]]`` and the bundle, which carries the rules that were tuned with the model.
-`edge_runtime.events.rules` says in full what its fields mean.
+`edge_runtime.answer.events.rules` says in full what its fields mean.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Prediction(Line):
     """Probability of `label`, calibrated by the bundle; of another task the trust in the answer, 0 to 1."""
     scores: list[float]
     """One probability per label, in the bundle's order, rounded to 7 decimals. Of another task its numbers
-    (`edge_runtime.tasks.answers`)."""
+    (`edge_runtime.model.tasks.answers`)."""
     route: Route
     """``local``: final. ``provisional``: the case is on the disk, and a correction or a final message with the same id
     follows. ``cloud``: is that correction."""
@@ -200,6 +200,6 @@ class Hard:
     audit: bool
     """Sent to check an answer that the gate trusted."""
     explanation: dict[str, Any] | None = None
-    """Which parts of the window moved the answer (`edge_runtime.model.explain`); None: it was not asked for."""
+    """Which parts of the window moved the answer (`edge_runtime.model.serving.explain`); None: it was not asked for."""
     digest: int | None = None
     """Of the window's samples; tells another window with the same id."""

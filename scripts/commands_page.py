@@ -13,8 +13,8 @@ from pathlib import Path
 
 import edge_export.cli
 
-import edge_runtime.cli
-from edge_runtime.cli.exits import HELP
+import edge_runtime.tools.cli
+from edge_runtime.tools.cli.exits import HELP
 from scripts.generated_page import print_or_write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
@@ -35,7 +35,7 @@ def page() -> str:
     """Return the page."""
     codes = [code.partition(" ") for code in _EXITS]
     parts = [_INTRODUCTION + "".join(f"| {number} | {meaning} |\n" for number, _, meaning in codes)]
-    for parser in (edge_runtime.cli.parser(edge_runtime.cli.COMMANDS), edge_export.cli.parser()):
+    for parser in (edge_runtime.tools.cli.parser(edge_runtime.tools.cli.COMMANDS), edge_export.cli.parser()):
         for command in _commands(parser):
             parts += _described(command, 2)
     return "\n".join(parts)

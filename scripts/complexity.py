@@ -18,7 +18,7 @@ from typing import Any
 
 import complexipy
 
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
 from scripts.baselines import CHECKOUT, PRODUCT, check, product_files
 
 MOST = 15

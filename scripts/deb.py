@@ -29,8 +29,8 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from edge_runtime._version import __version__
-from edge_runtime.cli.systemd_unit import ServiceConfig, unit
-from edge_runtime.config import AppConfig, parse
+from edge_runtime.app.config import AppConfig, parse
+from edge_runtime.tools.cli.systemd_unit import ServiceConfig, unit
 from scripts import sbom, wheels
 from scripts.locks import FOLDER, Pin, packages
 
@@ -201,7 +201,7 @@ def pack(staged: Staged, revision: str = "") -> Built:
 def _default_app(target: Target) -> AppConfig:
     """Read the configuration that the package brings, with the bundle where it lies on the device."""
     app = parse((RECIPE / "app.toml").read_text("utf-8"), CONFIG)
-    bundle = target.site / "edge_runtime" / "demo" / "data" / "watch.edge"
+    bundle = target.site / "edge_runtime" / "tools/demo" / "data" / "watch.edge"
     return dataclasses.replace(app, model=dataclasses.replace(app.model, bundle=bundle))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
-from edge_runtime.observe.drops import COUNTS, REASONS
-from edge_runtime.observe.exposition import PREFIX
+from edge_runtime.operate.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
+from edge_runtime.operate.observe.drops import COUNTS, REASONS
+from edge_runtime.operate.observe.exposition import PREFIX
 from scripts.generated_page import print_or_write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"

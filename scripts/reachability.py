@@ -7,7 +7,7 @@ The roots are the ``[project.scripts]`` and entry points of both pyproject.toml 
 
 1. its imports, those inside functions too, but not those that only types need;
 2. strings that are a module, ``module:Name``, or a file ``name.py`` in its folder: engines, settings, child programs;
-3. f-strings that begin with a package (``f"edge_runtime.cli.{name}"``): to each module that a string of the same file
+3. f-strings that begin with a package (``f"edge_runtime.tools.cli.{name}"``): to each module that a string of the same file
    completes them to;
 4. the package of each module so found.
 
@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
 from scripts.baselines import CHECKOUT, check, product_files
 
 ROOTS = ("edge_runtime", "edge_runtime.__main__", "edge_export._version")  # the last is read by its build backend

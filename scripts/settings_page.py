@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from edge_runtime import schema
-from edge_runtime.config import AppConfig
-from edge_runtime.system import toml
+from edge_runtime.app.config import AppConfig
+from edge_runtime.base.system import toml
 from scripts.generated_page import print_or_write
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = CHECKOUT / "docs" / "configuration.md"
-TEMPLATE: Final = CHECKOUT / "edge_runtime" / "cli" / "default.toml"
+TEMPLATE: Final = CHECKOUT / "edge_runtime" / "tools/cli" / "default.toml"
 INLINE: Final = frozenset({"retry", "mqtt"})
 """Tables that the template writes on one line."""
 

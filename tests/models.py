@@ -21,10 +21,10 @@ from ai_edge_litert import schema_py_generated as tfl
 from edge_export.package.pack import VariantSource, pack
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
-from edge_runtime.windowing.window import Window
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.signal.windowing.window import Window
 
 Floats = npt.NDArray[np.float32]
 

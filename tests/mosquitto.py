@@ -16,7 +16,7 @@ from types import TracebackType
 
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import Broker
 
 EXECUTABLE = shutil.which(
     "mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
+from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.operate.server.batcher import ServedModel
 
 CHANNELS, SAMPLES, CLASSES = 3, 8, 4
 WEIGHTS = np.linspace(-1, 1, CHANNELS * SAMPLES * CLASSES, dtype=np.float32).reshape(CHANNELS * SAMPLES, CLASSES)

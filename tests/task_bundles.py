@@ -11,7 +11,6 @@ import onnx
 from edge_export.package.pack import VariantSource, pack
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_runtime.bundle import npy
 from edge_runtime.manifest import AnyOutput, Channel, GateSpec, InputContract, MultiLabelOutput
 from edge_runtime.manifest.outputs import (
     AnomalyOutput,
@@ -22,6 +21,7 @@ from edge_runtime.manifest.outputs import (
     TextOutput,
     VectorOutput,
 )
+from edge_runtime.model.bundle import npy
 
 Floats = npt.NDArray[np.float32]
 

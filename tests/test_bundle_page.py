@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from edge_runtime import manifest
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.load import load_engine
 from edge_runtime.manifest import frames, outputs, stages
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.load import load_engine
 from tests.models import tiny_net, tiny_onnx_classifier, windows
 from tests.stateful import CHANNELS, LABELS, expected, leaky, stream
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.cli import COMMANDS
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
+from edge_runtime.tools.cli import COMMANDS
 from tests.containerfiles import ROOT, instructions, read
 
 FILES = sorted((ROOT / "examples" / "containers").glob("Containerfile*"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGE = (CHECKOUT / "CONTRIBUTING.md").read_text("utf-8")

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from edge_runtime._version import __version__
-from edge_runtime.cli.exits import RESTART
-from edge_runtime.config import load_config
+from edge_runtime.app.config import load_config
+from edge_runtime.tools.cli.exits import RESTART
 from tests.containerfiles import read
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ def imported(path: Path) -> set[str]:
 def test_nothing_unpickles_and_only_the_clock_asks_the_time(path: Path) -> None:
     names = imported(path)
     assert not names & {"pickle", "shelve", "marshal"}
-    allowed = {"edge_runtime/clock.py", "edge_runtime/bench", "edge_runtime/demo"}
+    allowed = {"edge_runtime/clock.py", "edge_runtime/tools/bench", "edge_runtime/tools/demo"}
     if not any(str(path.relative_to(ROOT)).startswith(one) for one in allowed):
         assert "time" not in names
 

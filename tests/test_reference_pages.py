@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from edge_export.cli import COMMANDS as EXPORT
 
-from edge_runtime.cli import COMMANDS, HIDDEN
+from edge_runtime.tools.cli import COMMANDS, HIDDEN
 from scripts import commands_page, settings_page
 
 

@@ -13,7 +13,7 @@ import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
 from edge_runtime._version import __version__
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
 from scripts import locks, sbom, wheels
 
 WHEN = 1_790_000_000

@@ -23,7 +23,7 @@ from edge_export.surround.over_time import Streams
 from benchmarks.accuracy.answers import FILES
 from benchmarks.accuracy.copies import EARLIER, MIRRORED, STRENGTHS, VARIED
 from edge_runtime.manifest.surround import OverTime
-from edge_runtime.over_time import FORGET
+from edge_runtime.model.over_time import FORGET
 
 Bools = npt.NDArray[np.bool_]
 By = Literal["logs", "mean", "majority"]
@@ -150,7 +150,7 @@ def trials(
 
 
 def filter_all(spec: OverTime, streams: Streams, stack: Float32) -> Float32:
-    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.over_time.Filter` for each.
+    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.model.over_time.Filter` for each.
 
     Args:
         spec: of the filter.

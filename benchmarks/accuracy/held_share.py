@@ -4,10 +4,10 @@
    until it has `STREAM` windows; a repeated window has an id of its own. Groups of fewer than `LEAST` are left out: a
    few words, said a hundred times over, are no stream.
 2. Threshold and spread are fitted to the groups of all other folds (`fit_hold`), as a bundle would have them.
-3. The gate of the device (`edge_runtime.gate.adaptive`) decides, as for a key that it has never met. Beside it stands
+3. The gate of the device (`edge_runtime.answer.gate.adaptive`) decides, as for a key that it has never met. Beside it stands
    the threshold that stays where it is.
 4. What is sent has to be wrong more often than what random forwarding of the same share would send: than all answers.
-5. A promise on the errors of trusted answers (`edge_runtime.gate.promise`) is judged over `AUDITED` windows, the stream
+5. A promise on the errors of trusted answers (`edge_runtime.answer.gate.promise`) is judged over `AUDITED` windows, the stream
    repeated as before: of all trusted answers in the second half of them, since audits take their time. An audit knows
    the cloud's answer; what is counted is the truth.
 """
@@ -24,9 +24,9 @@ import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.surround.hold import Place, decide, fit_hold
 
-from edge_runtime.gate.adaptive import AdaptiveGate
-from edge_runtime.gate.audit import audited
-from edge_runtime.gate.config import GateConfig
+from edge_runtime.answer.gate.adaptive import AdaptiveGate
+from edge_runtime.answer.gate.audit import audited
+from edge_runtime.answer.gate.config import GateConfig
 
 Bools = npt.NDArray[np.bool_]
 

@@ -19,7 +19,7 @@ from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.accuracy.held_share import AUDITED, LEAST, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 from benchmarks.accuracy.scoring import paired
 from benchmarks.report import Cell, Goal, Report
-from edge_runtime.drift.agreement import wilson
+from edge_runtime.signal.drift.agreement import wilson
 
 ASKED = (0.08, 0.1)
 SHARE = 0.08
@@ -82,7 +82,7 @@ def _range(shares: Sequence[float]) -> str:
 def hold(sets: Sequence[tuple[str, OutOfFold]]) -> Report:
     """Report all sets at all shares."""
     report = Report(
-        title="share of hard windows by group left out: a threshold that stays, one that moves (edge_runtime.gate)",
+        title="share of hard windows by group left out: a threshold that stays, one that moves (edge_runtime.answer.gate)",
         columns=COLUMNS,
     )
     for name, given in sets:

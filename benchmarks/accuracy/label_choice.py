@@ -15,7 +15,7 @@ import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64, spread
 from edge_export.surround.hold import decide, fit_hold
 
-from edge_runtime.gate.audit import audited
+from edge_runtime.answer.gate.audit import audited
 
 AUDIT_SHARE = 0.05
 NEAR = 2

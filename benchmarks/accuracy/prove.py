@@ -32,7 +32,7 @@ import numpy.typing as npt
 from edge_export.data.dataset import Int64
 
 from benchmarks.report import Goal, Report
-from edge_runtime.update.prove import Outcome, Said, looks, verdict
+from edge_runtime.operate.update.prove import Outcome, Said, looks, verdict
 
 Names = npt.NDArray[np.str_]
 Way = Literal["rest", "half", "half in time", "rest, unshuffled"]

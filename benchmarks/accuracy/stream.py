@@ -28,10 +28,10 @@ from benchmarks.accuracy.nothing import extent, nothing_clips
 from benchmarks.accuracy.place import HISS
 from benchmarks.accuracy.sets import SETS
 from benchmarks.report import Report
+from edge_runtime.answer.events.operating_point import Grid, choose, sweep, upper_bound
+from edge_runtime.answer.events.trial import NOTHING, Answers, Outcome, Span, Trial, begins, judge, prepare, smooth_all
 from edge_runtime.clock import SystemClock
 from edge_runtime.event_rule import EventRule
-from edge_runtime.events.operating_point import Grid, choose, sweep, upper_bound
-from edge_runtime.events.trial import NOTHING, Answers, Outcome, Span, Trial, begins, judge, prepare, smooth_all
 
 NAME: Final = "nothing"
 WORDS: Final = ("bed", "bird", "cat", "dog", "down", "go", "happy", "house", "left", "marvin", "no", "off", "on",

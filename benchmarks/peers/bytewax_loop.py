@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.peers.loop import TOPICS, Answers, end_on_sigterm, loop, parser
-from edge_runtime.bench.handwritten import no_delay
+from edge_runtime.tools.bench.handwritten import no_delay
 
 MOST = 256
 """Messages in one batch of the dataflow."""

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from edge_runtime.bench.handwritten import HandWritten, onnx_call
+from edge_runtime.tools.bench.handwritten import HandWritten, onnx_call
 
 TOPICS: Final = "sensors/+/raw"
 LABELS: Final = ("rest", "press", "row", "curl", "raise", "swing")

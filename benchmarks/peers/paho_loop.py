@@ -1,6 +1,6 @@
 """The hand-written loop as a program of its own: what the benchmarks compare with.
 
-The loop itself is `edge_runtime.bench.handwritten`. With ``--queue`` it takes the other usual shape: paho's own network
+The loop itself is `edge_runtime.tools.bench.handwritten`. With ``--queue`` it takes the other usual shape: paho's own network
 thread (``loop_start``), and a queue to the thread that infers.
 
 Run as ``python -m benchmarks.peers.paho_loop --port 1883 --model model.onnx --payload raw``.
@@ -16,7 +16,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.peers.loop import TOPICS, end_on_sigterm, loop, parser
-from edge_runtime.bench.handwritten import Decode, decode_raw, json_decoder, no_delay
+from edge_runtime.tools.bench.handwritten import Decode, decode_raw, json_decoder, no_delay
 
 DECODERS: dict[str, Decode] = {
     "raw": decode_raw,

@@ -13,10 +13,10 @@ from edge_export.card.any_packing import PackedAny
 from edge_export.card.assignment import assigned
 from edge_export.card.steps import Data, windows_of
 
-from edge_runtime.embedding import open_model
-from edge_runtime.model.loading import Model
+from edge_runtime.app.python_api import open_model
+from edge_runtime.model.serving.loading import Model
+from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
-from edge_runtime.windowing.window import Window
 
 CARDS = Path(__file__).resolve().parents[2] / "tests" / "data" / "cards"
 _ROUND_S = 0.3

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.example_results import ratio_db
 from benchmarks.real_models.playing import Bundle, arrays
-from edge_runtime.recordings.wav import read_sound
+from edge_runtime.io.recordings.wav import read_sound
 from edge_runtime.types import Float32
 
 WAVS = Path("data") / "wake-word-wavs"

@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from edge_runtime.hardware import files, sensors
-from edge_runtime.hardware.profile import Cluster, EngineChoice, Evidence, Gauge, Profile
+from edge_runtime.base.hardware import files, sensors
+from edge_runtime.base.hardware.profile import Cluster, EngineChoice, Evidence, Gauge, Profile
 
 EVIDENCE = Evidence(
     tier="measured",

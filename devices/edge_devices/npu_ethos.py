@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_runtime.hardware import files
-from edge_runtime.hardware.profile import CACHE, EngineChoice, Evidence, Profile
+from edge_runtime.base.hardware import files
+from edge_runtime.base.hardware.profile import CACHE, EngineChoice, Evidence, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.hardware import buses, files
-from edge_runtime.hardware.profile import Evidence, Profile
+from edge_runtime.base.hardware import buses, files
+from edge_runtime.base.hardware.profile import Evidence, Profile
 
 EVIDENCE = Evidence(tier="simulated", detail="detection over modelled file trees; nothing of a model runs on it")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.hardware import buses, files
-from edge_runtime.hardware.profile import CACHE, EngineChoice, Evidence, Profile
+from edge_runtime.base.hardware import buses, files
+from edge_runtime.base.hardware.profile import CACHE, EngineChoice, Evidence, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",

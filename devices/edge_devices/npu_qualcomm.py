@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.hardware import files
-from edge_runtime.hardware.profile import EngineChoice, Evidence, Profile
+from edge_runtime.base.hardware import files
+from edge_runtime.base.hardware.profile import EngineChoice, Evidence, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",

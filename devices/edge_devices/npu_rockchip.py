@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_runtime.hardware import buses, files
-from edge_runtime.hardware.profile import EngineChoice, Evidence, Profile
+from edge_runtime.base.hardware import buses, files
+from edge_runtime.base.hardware.profile import EngineChoice, Evidence, Profile
 
 EVIDENCE = Evidence(
     tier="simulated",

@@ -23,8 +23,8 @@ import re
 from pathlib import Path
 
 from edge_devices import cpu
-from edge_runtime.hardware import files
-from edge_runtime.hardware.profile import EngineChoice, Evidence, Flag, Profile
+from edge_runtime.base.hardware import files
+from edge_runtime.base.hardware.profile import EngineChoice, Evidence, Flag, Profile
 
 EVIDENCE = Evidence(
     tier="emulated",

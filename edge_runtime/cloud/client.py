@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from edge_runtime.base.oip import Array, InferResponse, Parameter, TensorSpec
+from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudRejected, ConfigError
-from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
-from edge_runtime.system.secrets import SecretFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ from threading import Event
 from typing import Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.durable.outbox import Closing, HardCase, Outbox
-from edge_runtime.durable.outbox.queries import groups
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
+from edge_runtime.store.durable.outbox import Closing, HardCase, Outbox
+from edge_runtime.store.durable.outbox.queries import groups
 
 log = logging.getLogger(__name__)
 

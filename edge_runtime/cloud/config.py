@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote
 
-from edge_runtime.http.endpoint import Endpoint, check_headers
+from edge_runtime.base.http.endpoint import Endpoint, check_headers
 
 # Set by the client itself, or secret: the first group would break the framing, the second belongs into a file.
 _OWN_HEADERS: Final = frozenset(

@@ -17,6 +17,9 @@ from typing import Protocol
 
 import orjson
 
+from edge_runtime.base.system.barrier import Barrier
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import RECONNECT, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.committer import Committer, Then
@@ -24,14 +27,11 @@ from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.forwarder import Forwarder
 from edge_runtime.cloud.outbox_writer import OutboxWriter, Submission
 from edge_runtime.cloud.question import CloudModel
-from edge_runtime.durable.outbox import Closing, HardCase, Outbox, control
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.barrier import Barrier
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import RECONNECT, Retry
-from edge_runtime.tasks.answers import own_fields
+from edge_runtime.model.tasks.answers import own_fields
+from edge_runtime.store.durable.outbox import Closing, HardCase, Outbox, control
 from edge_runtime.types import Correction, Done, FinalAnswer, Hard
 
 LIVE, AUDIT = 0, 1  # priorities in the outbox
@@ -132,17 +132,17 @@ class Escalator:
     # -- on the loop's thread ----------------------------------------------------------------------------------------
 
     def refuses(self) -> str:
-        """See `edge_runtime.handover.Escalation`."""
+        """See `edge_runtime.answer.handover.Escalation`."""
         if self._committer.failure_reason:
             return "outbox_error"
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
     def takes_short(self) -> bool:
-        """See `edge_runtime.handover.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
+        """See `edge_runtime.answer.handover.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
         return self._model.takes_short is not False
 
     def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take hard cases (see `edge_runtime.handover.Escalation`); what cannot be kept is counted before `done`."""
+        """Take hard cases (see `edge_runtime.answer.handover.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
         if reason := self.refuses() or ("outbox_busy" if busy else ""):
             for case in cases:

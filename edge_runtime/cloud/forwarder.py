@@ -12,15 +12,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from edge_runtime.base.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import RefusalAction, Refusals, UnaskableCase, decide
-from edge_runtime.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
+from edge_runtime.store.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
 from edge_runtime.types import Correction
 
 log = logging.getLogger(__name__)

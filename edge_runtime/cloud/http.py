@@ -11,13 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from edge_runtime._version import __version__
-from edge_runtime.clock import Clock
-from edge_runtime.cloud.client import CloudClient, ModelMetadata
-from edge_runtime.cloud.config import CloudConfig
-from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError, one_line
-from edge_runtime.http.client import Answer, Connections, reason_of
-from edge_runtime.http.framing import compress, decompress
-from edge_runtime.oip import (
+from edge_runtime.base.http.client import Answer, Connections, reason_of
+from edge_runtime.base.http.framing import compress, decompress
+from edge_runtime.base.oip import (
     JSON_LENGTH_HEADER,
     Array,
     Body,
@@ -32,7 +28,11 @@ from edge_runtime.oip import (
     excerpt,
     json_length,
 )
-from edge_runtime.system.secrets import ClientTls, SecretFile
+from edge_runtime.base.system.secrets import ClientTls, SecretFile
+from edge_runtime.clock import Clock
+from edge_runtime.cloud.client import CloudClient, ModelMetadata
+from edge_runtime.cloud.config import CloudConfig
+from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, InputError, one_line
 
 # Statuses with which servers refuse a body of bytes: 415 by the book, 400 and 422 from validating front ends, and 500
 # from MLServer 1.7, whose REST side has no binary extension.

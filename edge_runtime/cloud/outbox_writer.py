@@ -1,6 +1,6 @@
 """Outbox writer: the thread that commits what the loop submits, and passes on how cases ended.
 
-Whatever has been submitted meanwhile becomes one transaction (`edge_runtime.system.group_commit`), and only then does
+Whatever has been submitted meanwhile becomes one transaction (`edge_runtime.base.system.group_commit`), and only then does
 the loop hear that it is safe. Between commits the thread sees to what waits for the disk: acknowledged cases that have
 still to leave, small values, closings, and what an operator asks for by ``edge-runtime outbox``.
 """
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edge_runtime.base.system.barrier import Barrier
+from edge_runtime.base.system.group_commit import GroupCommit
+from edge_runtime.base.system.loop import Loop
 from edge_runtime.cloud.committer import Committer, Then
 from edge_runtime.cloud.forwarder import LOOK_AGAIN_S
-from edge_runtime.durable.outbox import Closing, HardCase
-from edge_runtime.system.barrier import Barrier
-from edge_runtime.system.group_commit import GroupCommit
-from edge_runtime.system.loop import Loop
+from edge_runtime.store.durable.outbox import Closing, HardCase
 from edge_runtime.types import Done, Hard
 
 _CLOSINGS_AT_ONCE = 64

@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 import orjson
 
+from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.refusals import UnaskableCase
-from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudError, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.tasks import Finding, Task
-from edge_runtime.tasks.answers import types_of
-from edge_runtime.tasks.build import build_task
+from edge_runtime.model.tasks import Finding, Task
+from edge_runtime.model.tasks.answers import types_of
+from edge_runtime.model.tasks.build import build_task
+from edge_runtime.store.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.types import Correction, FinalAnswer
 
 _SHORT: Final = "context_short"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from edge_runtime.answer.gate.budget import Budget
+from edge_runtime.base.system.loop import Loop
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
-from edge_runtime.gate.budget import Budget
-from edge_runtime.system.loop import Loop
 
 if TYPE_CHECKING:
     from edge_runtime.cloud.escalator import Escalator
-    from edge_runtime.durable.outbox import Outbox
+    from edge_runtime.store.durable.outbox import Outbox
 
 SAVE_S = 60.0
 """Seconds between two saves. A crash forgets nothing: the outbox knows how many cases it accepted since."""

@@ -83,7 +83,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputContract:
-    """Contract of a window: the same rules cut windows in training (see `edge_runtime.windowing.window`)."""
+    """Contract of a window: the same rules cut windows in training (see `edge_runtime.signal.windowing.window`)."""
 
     channels: tuple[Channel, ...]
     rate_hz: float

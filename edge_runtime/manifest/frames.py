@@ -17,7 +17,7 @@ class Frame:
 
     Channels of the contract are its colours in this order, one or three. Its `rate_hz` counts pixels, as that of any
     window counts samples: frames a second times height times width. So a window lasts as long as a frame at the highest
-    rate that is answered (`edge_runtime.windowing.frames`).
+    rate that is answered (`edge_runtime.signal.windowing.frames`).
     """
 
     height: int

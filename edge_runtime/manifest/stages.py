@@ -2,7 +2,7 @@
 
 A *track* is a sequence of rows. ``window`` is one, and so is what a stage gives: a fixed number of rows a step. Where
 windows overlap, ``stream`` is the window without what the steps before brought. A stage takes cuts of a track, `rows`
-rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as a state. `edge_runtime.chain`
+rows every `hop` rows; where a step brings fewer, rows of earlier steps are kept as a state. `edge_runtime.model.chain`
 computes it.
 """
 

@@ -20,7 +20,7 @@ _EXACT = 1e-6
 class OverTime:
     """Sequence of the labels of a key, from one window to the next that is `InputContract.hop` samples later.
 
-    A hidden Markov model, whose observations are the network's answers; `edge_runtime.over_time` filters by it.
+    A hidden Markov model, whose observations are the network's answers; `edge_runtime.model.over_time` filters by it.
     """
 
     transition: tuple[tuple[float, ...], ...]
@@ -89,7 +89,7 @@ class SurroundGate:
     gain: Gain | None = None
     """Of the score ``gain``."""
     share: float = 0.0
-    """Share of its windows that is hard for every key: its threshold moves to keep it (`edge_runtime.gate.adaptive`).
+    """Share of its windows that is hard for every key: its threshold moves to keep it (`edge_runtime.answer.gate.adaptive`).
     0: the threshold stays."""
     spread: float = 1.0
     """Distance between the thresholds for half and for twice the share, in log-odds: the unit of these moves."""

@@ -55,7 +55,7 @@ from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec
-from edge_runtime.tuning.timing import this_machine
+from edge_runtime.model.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
 

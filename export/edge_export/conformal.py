@@ -4,7 +4,7 @@ Both hold for windows that are exchangeable with those they were set on: of grou
 recorded under the same conditions. They say nothing of other machines.
 
 Sources: Papadopoulos et al. 2002; Lei et al. 2018 (arXiv:1604.04173), section 2.2 and 5.2 for scaled residuals; Vovk et
-al. 2005 for the p-values of `edge_runtime.tasks.anomaly`.
+al. 2005 for the p-values of `edge_runtime.model.tasks.anomaly`.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime.drift.agreement import wilson
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.score import table_accuracy, table_macro_f1
+from edge_runtime.io.recordings.score import table_accuracy, table_macro_f1
+from edge_runtime.signal.drift.agreement import wilson
 
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.integer[Any]]

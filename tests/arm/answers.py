@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import engines
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.load import load_engine
-from edge_runtime.bundle.variants import refusals
-from edge_runtime.engines.base import Engine, EngineOptions
+from edge_runtime.model import engines
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.load import load_engine
+from edge_runtime.model.bundle.variants import refusals
+from edge_runtime.model.engines.base import Engine, EngineOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"
 BATCH = 32

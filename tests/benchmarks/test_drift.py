@@ -10,7 +10,7 @@ import pytest
 from benchmarks import bench_drift, drift_machines, intake_data
 from benchmarks.drift_data import faults, following, halves
 from benchmarks.intake_data import RESERVED
-from edge_runtime.drift.latch import CALM
+from edge_runtime.signal.drift.latch import CALM
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.anomaly import auc
 from benchmarks.mlperf_tiny import NETWORKS, Network, inputs_for, read_png, read_variables, to_onnx
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
 from tests import models
 
 pytestmark = pytest.mark.skipif(

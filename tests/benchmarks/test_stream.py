@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 from edge_export.data.dataset import Dataset, Recording
 
 from benchmarks.accuracy.stream import lay, outcome
+from edge_runtime.answer.events.trial import Answers, prepare
 from edge_runtime.event_rule import EventRule
-from edge_runtime.events.trial import Answers, prepare
 from edge_runtime.manifest import Channel
 
 RATE_HZ = 100

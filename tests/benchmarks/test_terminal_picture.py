@@ -5,8 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from benchmarks.terminal_picture import PICTURE, svg
-from edge_runtime.watch.screen import Painter, ViewState, draw
-from tests.edge_runtime.watch.pictured import DETAIL, KEY, report
+from edge_runtime.operate.watch.screen import Painter, ViewState, draw
+from tests.edge_runtime.operate.watch.pictured import DETAIL, KEY, report
 
 
 def test_screens_become_text_at_their_columns() -> None:

@@ -22,19 +22,19 @@ import orjson
 from edge_export.evaluation.sensors import Looks, faults_of, fit, thresholds_of
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
-from edge_runtime.bundle import archive
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.demo.schedule import Recording, load_recordings
-from edge_runtime.drift.features import features, measure
-from edge_runtime.drift.latch import means
-from edge_runtime.drift.own_past import Distance
-from edge_runtime.drift.repair import LIMIT, RepairTest
 from edge_runtime.manifest import Manifest, dump, parse
 from edge_runtime.manifest.drift import OwnPast, SensorReference
+from edge_runtime.model.bundle import archive
+from edge_runtime.operate.update import inbox
+from edge_runtime.operate.update.update_store import UpdateStore
+from edge_runtime.signal.drift.features import features, measure
+from edge_runtime.signal.drift.latch import means
+from edge_runtime.signal.drift.own_past import Distance
+from edge_runtime.signal.drift.repair import LIMIT, RepairTest
+from edge_runtime.tools.demo.broker.broker import Broker
+from edge_runtime.tools.demo.schedule import Recording, load_recordings
 from edge_runtime.types import Float64
-from edge_runtime.update import inbox
-from edge_runtime.update.update_store import UpdateStore
-from tests.edge_runtime.bundle.zipped import files_of
+from tests.edge_runtime.model.bundle.zipped import files_of
 from tests.integration.running import ROOT, Process, Publisher, until
 from tests.mosquitto import free_port
 

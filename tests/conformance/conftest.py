@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.operate.server.batcher import ServedModel
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.conformance import environments
 from tests.conformance.servers import known_models as known
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from edge_runtime.io.mqtt.packets import V311
 from edge_runtime.manifest import GateSpec
-from edge_runtime.mqtt.packets import V311
 from tests.conformance.conftest import need
-from tests.edge_runtime.mqtt.users import User
+from tests.edge_runtime.io.mqtt.users import User
 from tests.integration.broker_runs import APP, feed, undisturbed
 from tests.integration.running import (
     Publisher,

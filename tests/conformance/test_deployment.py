@@ -1,7 +1,7 @@
 """Our deployment files, read by the programs that they are for: Triton's server and its own schema, KServe's models.
 
 Triton comes without its ONNX backend in every Python package, so a model is read, checked and refused for that library
-alone; the library itself (onnxruntime) answers in tests/edge_runtime/server/test_deployment.py.
+alone; the library itself (onnxruntime) answers in tests/edge_runtime/operate/server/test_deployment.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.server.deployment import kserve_service, onnx_variant, write_triton_repository
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.operate.server.deployment import kserve_service, onnx_variant, write_triton_repository
 from tests.conformance.conftest import free_ports, need
 from tests.models import tiny_bundle
 

@@ -15,12 +15,12 @@ from edge_export.package.sign import SigningKey, sign_bundle
 
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest.outputs import Quantity, RegressionOutput
-from edge_runtime.windowing.window import Window
+from edge_runtime.signal.windowing.window import Window
 from tests import task_bundles
 from tests.conformance.conftest import need
 from tests.conformance.home_assistant import HomeAssistant
-from tests.edge_runtime.update.devices import Factory, announcement
-from tests.edge_runtime.update.files import FileServer
+from tests.edge_runtime.operate.update.devices import Factory, announcement
+from tests.edge_runtime.operate.update.files import FileServer
 from tests.integration.cloud import serving
 from tests.integration.running import Floats, Message, Process, Publisher, load_model, payload, until
 from tests.models import tiny_bundle

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from edge_export.package.sign import SigningKey, attach, new_key
 
-from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import SignatureError
+from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
 from tests import models
 from tests.conformance.conftest import need
 

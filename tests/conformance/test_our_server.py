@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.server.bundle_model import served_model
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.bundle_model import served_model
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.conformance.conftest import need, running_ours
 from tests.integration.running import load_model
 from tests.stateful import stateful_bundle

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.connect import connect
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.system.retry import BreakerState, CircuitBreaker, Retry
 from tests.conformance.conftest import RealServer
 from tests.conformance.servers import known_models as known
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.conformance import environments
 from tests.conformance.conftest import need
-from tests.edge_runtime.mqtt.users import User
+from tests.edge_runtime.io.mqtt.users import User
 from tests.integration.running import PATIENCE_S, Process, Publisher, payload, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto

@@ -15,7 +15,7 @@ import pytest
 from edge_runtime.metrics import BOUNDS_S
 from tests.conformance import environments
 from tests.conformance.conftest import need
-from tests.edge_runtime.observe.looking import running
+from tests.edge_runtime.operate.observe.looking import running
 from tests.integration.running import read, started, until
 from tests.mosquitto import free_port
 

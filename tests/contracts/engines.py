@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge_runtime import engines
-from edge_runtime.engines import null
-from edge_runtime.engines.base import Engine, EngineOptions
-from edge_runtime.engines.subprocess_engine import WorkerEngine
+from edge_runtime.model import engines
+from edge_runtime.model.engines import null
+from edge_runtime.model.engines.base import Engine, EngineOptions
+from edge_runtime.model.engines.subprocess_engine import WorkerEngine
 from tests import models
 
 Floats = npt.NDArray[np.float32]

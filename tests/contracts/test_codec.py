@@ -1,4 +1,4 @@
-"""One list of checks over every codec: what `edge_runtime.codecs.Codec` promises."""
+"""One list of checks over every codec: what `edge_runtime.io.codecs.Codec` promises."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.codecs import Codec
-from edge_runtime.codecs.cbor import CborConfig
-from edge_runtime.codecs.cells import BlockConfig
-from edge_runtime.codecs.config import CodecConfig, load_codec
-from edge_runtime.codecs.csv import CsvConfig
-from edge_runtime.codecs.influx import InfluxConfig
-from edge_runtime.codecs.json import JsonConfig
-from edge_runtime.codecs.msgpack import MsgpackConfig
-from edge_runtime.codecs.pcm import PcmConfig
-from edge_runtime.codecs.raw import RawConfig
-from edge_runtime.codecs.senml import SenmlConfig
-from edge_runtime.codecs.sparkplug import SparkplugConfig
 from edge_runtime.errors import InputError
+from edge_runtime.io.codecs import Codec
+from edge_runtime.io.codecs.cbor import CborConfig
+from edge_runtime.io.codecs.cells import BlockConfig
+from edge_runtime.io.codecs.config import CodecConfig, load_codec
+from edge_runtime.io.codecs.csv import CsvConfig
+from edge_runtime.io.codecs.influx import InfluxConfig
+from edge_runtime.io.codecs.json import JsonConfig
+from edge_runtime.io.codecs.msgpack import MsgpackConfig
+from edge_runtime.io.codecs.pcm import PcmConfig
+from edge_runtime.io.codecs.raw import RawConfig
+from edge_runtime.io.codecs.senml import SenmlConfig
+from edge_runtime.io.codecs.sparkplug import SparkplugConfig
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
-from tests.edge_runtime.codecs.sparkplug_messages import metric, payload
+from tests.edge_runtime.io.codecs.sparkplug_messages import metric, payload
 from tests.faults import fuzz_codecs
 
 Floats = npt.NDArray[np.float32]

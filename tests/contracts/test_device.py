@@ -1,4 +1,4 @@
-"""One list of checks over every device file: what `edge_runtime.hardware` promises of them."""
+"""One list of checks over every device file: what `edge_runtime.base.hardware` promises of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import engines
-from edge_runtime.hardware import Profile, find_devices, this_device
-from edge_runtime.hardware.discovery import BUILT_IN
+from edge_runtime.base.hardware import Profile, find_devices, this_device
+from edge_runtime.base.hardware.discovery import BUILT_IN
+from edge_runtime.model import engines
 from tests.edge_devices import trees
 
 Detect = Callable[[Path], Profile | None]
@@ -322,7 +322,7 @@ def test_detection_writes_nothing(tmp_path: Path) -> None:
 
 def test_asking_every_device_file_imports_no_library_of_a_vendor() -> None:
     code = (
-        "import sys\nfrom edge_runtime.hardware import find_devices\nassert not find_devices().broken\n"
+        "import sys\nfrom edge_runtime.base.hardware import find_devices\nassert not find_devices().broken\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "print(*sorted(loaded & {'numpy', 'onnxruntime', 'ai_edge_litert', 'tflite_runtime', 'paho', 'rknnlite',"
         " 'hailo_platform', 'openvino', 'pycoral', 'tensorrt', 'jtop'}))\n"

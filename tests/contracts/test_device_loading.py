@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import engines
-from edge_runtime.engines import litert, onnx, providers
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime.base.hardware import EngineChoice, find_devices, this_device
+from edge_runtime.base.hardware.discovery import BUILT_IN
 from edge_runtime.errors import EngineError
-from edge_runtime.hardware import EngineChoice, find_devices, this_device
-from edge_runtime.hardware.discovery import BUILT_IN
-from edge_runtime.tuning.engine_choices import choices_for, load, load_best, missing
+from edge_runtime.model import engines
+from edge_runtime.model.engines import litert, onnx, providers
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.tuning.engine_choices import choices_for, load, load_best, missing
 from tests import models
 from tests.edge_devices import fakes, trees
 

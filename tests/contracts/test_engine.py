@@ -1,4 +1,4 @@
-"""One list of checks over every engine: what `edge_runtime.engines.base.Engine` promises."""
+"""One list of checks over every engine: what `edge_runtime.model.engines.base.Engine` promises."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime import engines
-from edge_runtime.engines.base import Engine, EngineOptions
 from edge_runtime.errors import EngineError, InputError
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import Engine, EngineOptions
 from tests import models
 from tests.contracts.engines import CASES, CHANNELS, LABELS, OPTIONS, WINDOW, Case, Floats
 

@@ -1,4 +1,4 @@
-"""One list of checks over every front end and joint: what `edge_runtime.frontends.Frontend` promises."""
+"""One list of checks over every front end and joint: what `edge_runtime.signal.frontends.Frontend` promises."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.frontends import Array, Frontend
-from edge_runtime.frontends.build import build
 from edge_runtime.manifest.frontends import Bands, FrontendSpec, Magnitude, Masked, OverlapAdd, Spectrum, Statistic
 from edge_runtime.manifest.mel import Mel, Pcen
 from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.signal.frontends import Array, Frontend
+from edge_runtime.signal.frontends.build import build
 from edge_runtime.types import Float32
-from tests.edge_runtime.frontends.cuts import fresh
+from tests.edge_runtime.signal.frontends.cuts import fresh
 
 
 @dataclass(frozen=True)

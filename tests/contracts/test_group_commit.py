@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.durable.reading_log_file import ReadingLogFile
+from edge_runtime.io.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
-from edge_runtime.system.loop import Loop
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.store.durable.reading_log_file import ReadingLogFile
 from edge_runtime.types import Hard, Prediction, Reading
 from tests.edge_runtime.cloud.clouds import FakeCloud
-from tests.edge_runtime.durable.bench import Bench
+from tests.edge_runtime.io.sinks.answers import prediction
 from tests.edge_runtime.manifests import manifest
-from tests.edge_runtime.sinks.answers import prediction
+from tests.edge_runtime.store.durable.bench import Bench
 
 PATIENCE_S = 60.0
 

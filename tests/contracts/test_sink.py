@@ -1,4 +1,4 @@
-"""One list of checks over every sink: what `edge_runtime.sinks.Sink` promises.
+"""One list of checks over every sink: what `edge_runtime.io.sinks.Sink` promises.
 
 A further sink joins by adding a `Case` to `CASES`: how it is made, and how to read what arrived.
 """
@@ -18,27 +18,27 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import Retry
 from edge_runtime.clock import SystemClock
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.io.mqtt.client import BrokerClient
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.io.sinks import Sink
+from edge_runtime.io.sinks import jsonl as jsonl_module
+from edge_runtime.io.sinks.guard import Bounds, SinkGuard
+from edge_runtime.io.sinks.jsonl import JsonlSink, JsonlSinkConfig
+from edge_runtime.io.sinks.memory import MemorySink
+from edge_runtime.io.sinks.mqtt import MqttSink, MqttSinkConfig
+from edge_runtime.io.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
+from edge_runtime.io.sinks.stdout import StdoutSink, StdoutSinkConfig
+from edge_runtime.io.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.sinks import Sink
-from edge_runtime.sinks import jsonl as jsonl_module
-from edge_runtime.sinks.guard import Bounds, SinkGuard
-from edge_runtime.sinks.jsonl import JsonlSink, JsonlSinkConfig
-from edge_runtime.sinks.memory import MemorySink
-from edge_runtime.sinks.mqtt import MqttSink, MqttSinkConfig
-from edge_runtime.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
-from edge_runtime.sinks.stdout import StdoutSink, StdoutSinkConfig
-from edge_runtime.sinks.webhook import WebhookSink, WebhookSinkConfig
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import Retry
+from edge_runtime.tools.demo.broker.broker import Broker
 from edge_runtime.types import Answer
-from tests.edge_runtime.sinks.answers import correction, event, ids, prediction
-from tests.edge_runtime.sinks.disk import Disk
-from tests.edge_runtime.sinks.endpoint import OK, Endpoint, Reply
-from tests.edge_runtime.sinks.sparkplug_host import DESCRIBED, Client
+from tests.edge_runtime.io.sinks.answers import correction, event, ids, prediction
+from tests.edge_runtime.io.sinks.disk import Disk
+from tests.edge_runtime.io.sinks.endpoint import OK, Endpoint, Reply
+from tests.edge_runtime.io.sinks.sparkplug_host import DESCRIBED, Client
 from tests.integration.running import listening
 
 Arrived = Callable[[], list[str]]

@@ -1,4 +1,4 @@
-"""One list of checks over every task: what `edge_runtime.tasks.Task` promises."""
+"""One list of checks over every task: what `edge_runtime.model.tasks.Task` promises."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from edge_runtime.manifest.outputs import (
     VectorOutput,
 )
 from edge_runtime.manifest.surround import Fusion, Gain, Surround, SurroundGate
-from edge_runtime.tasks import Finding, ReplyValues, Task
-from edge_runtime.tasks.answers import CLASSIFICATION, own_fields, suspected, types_of
-from edge_runtime.tasks.build import build_task
+from edge_runtime.model.tasks import Finding, ReplyValues, Task
+from edge_runtime.model.tasks.answers import CLASSIFICATION, own_fields, suspected, types_of
+from edge_runtime.model.tasks.build import build_task
+from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Correction, Float32, Prediction
-from edge_runtime.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from edge_devices import jetson
 
-from edge_runtime.hardware import Profile
+from edge_runtime.base.hardware import Profile
 from tests.edge_devices import trees
 
 

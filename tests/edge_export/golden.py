@@ -33,8 +33,8 @@ from edge_export.selection.candidates import shipped
 from edge_export.streaming.convert import to_streaming
 from edge_export.tflite.convert import convert
 
-from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.card.models import plain, samples_first
 from tests.edge_export.graphs import device_net, minimise, shield
 from tests.edge_export.streaming.architectures import gru_net, tcn, valid_student

@@ -21,10 +21,10 @@ from edge_export.package.evaluation_file import accuracy_of  # noqa: E402
 from edge_export.step_cache import Say, StepCache, code_digest  # noqa: E402
 
 from edge_runtime import __version__  # noqa: E402 - only where torch is
-from edge_runtime.bundle.bundle import open_bundle  # noqa: E402
-from edge_runtime.cli import main as edge_runtime  # noqa: E402
 from edge_runtime.clock import Clock  # noqa: E402
 from edge_runtime.errors import ConfigError  # noqa: E402
+from edge_runtime.model.bundle.bundle import open_bundle  # noqa: E402
+from edge_runtime.tools.cli import main as edge_runtime  # noqa: E402
 from tests.edge_export.graphs import GraphBuilder  # noqa: E402
 from tests.edge_export.waves import RECIPE  # noqa: E402
 

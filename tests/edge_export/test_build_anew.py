@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason="the export toolchain's baseline needs sci
 from edge_export.cli import main
 from edge_export.splits import REFITTED
 
-from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.waves import RECIPE
 
 

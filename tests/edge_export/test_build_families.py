@@ -17,9 +17,9 @@ from edge_export.cli import main
 from edge_export.package.evaluation_file import accuracy_of
 from edge_export.recipe.recipe import load
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.tools.cli import main as edge_runtime
 from tests.edge_export.graphs import GraphBuilder
 from tests.edge_export.waves import RECIPE
 

@@ -19,9 +19,9 @@ pytest.importorskip("sklearn", reason="the export toolchain's baseline needs sci
 
 from edge_export.cli import main
 
-from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.manifest import Channel
-from tests.edge_runtime.observe.looking import get, post
+from edge_runtime.model.bundle.bundle import open_bundle
+from tests.edge_runtime.operate.observe.looking import get, post
 from tests.integration.running import (
     Process,
     Publisher,

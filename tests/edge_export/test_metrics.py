@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from edge_export.metrics import evaluate, paired
 
-from edge_runtime.drift.agreement import wilson
 from edge_runtime.errors import ConfigError
+from edge_runtime.signal.drift.agreement import wilson
 
 
 def answers(chosen: list[int] | np.ndarray, classes: int = 3) -> np.ndarray:

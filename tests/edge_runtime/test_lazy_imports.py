@@ -19,7 +19,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_package_itself_loads_nothing() -> None:
-    assert not loaded_by("import edge_runtime") & {*ENGINES, "paho", "numpy", "orjson", "edge_runtime.app"}
+    assert not loaded_by("import edge_runtime") & {*ENGINES, "paho", "numpy", "orjson", "edge_runtime.app.application"}
 
 
 @pytest.mark.parametrize("module", ["config", "app", "bundle", "pipeline", "cli"])
@@ -28,35 +28,41 @@ def test_no_module_of_ours_loads_an_engine_or_paho(module: str) -> None:
 
 
 def test_an_application_loads_only_what_it_names() -> None:
-    loaded = loaded_by("import edge_runtime.app")
+    loaded = loaded_by("import edge_runtime.app.application")
     assert not loaded & {
         "sqlite3",
-        "edge_runtime.durable.outbox",
+        "edge_runtime.store.durable.outbox",
         "edge_runtime.cloud.client",
-        "edge_runtime.mqtt.client",
-        "edge_runtime.sinks.webhook",
-        "edge_runtime.codecs.cbor",
-        "edge_runtime.recordings.reader",
+        "edge_runtime.io.mqtt.client",
+        "edge_runtime.io.sinks.webhook",
+        "edge_runtime.io.codecs.cbor",
+        "edge_runtime.io.recordings.reader",
     }
 
 
 def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_rarely_needed_library() -> None:
-    loaded = loaded_by("import edge_runtime.app, edge_runtime.engines.onnx, edge_runtime.engines.litert")
+    loaded = loaded_by(
+        "import edge_runtime.app.application, edge_runtime.model.engines.onnx, edge_runtime.model.engines.litert"
+    )
     # Nearest names are for mistakes; temporary folders, with all compressors, for profiles of old libraries.
-    assert not loaded & {"edge_runtime.hardware", "difflib", "tempfile", "lzma", "bz2"}
+    assert not loaded & {"edge_runtime.base.hardware", "difflib", "tempfile", "lzma", "bz2"}
 
 
 def test_an_application_that_is_looked_into_loads_nothing_of_opentelemetry() -> None:
-    loaded = loaded_by("import edge_runtime.app, edge_runtime.observe.observation, edge_runtime.observe.config")
-    assert not loaded & {"opentelemetry", "google", "edge_runtime.observe.otlp"}
+    loaded = loaded_by(
+        "import edge_runtime.app.application, edge_runtime.operate.observe.observation, edge_runtime.operate.observe.config"
+    )
+    assert not loaded & {"opentelemetry", "google", "edge_runtime.operate.observe.otlp"}
 
 
 def test_an_application_that_may_be_looked_into_loads_nothing_that_answers_before_the_first_caller() -> None:
-    loaded = loaded_by("import edge_runtime.app, edge_runtime.observe.observation, edge_runtime.observe.config")
+    loaded = loaded_by(
+        "import edge_runtime.app.application, edge_runtime.operate.observe.observation, edge_runtime.operate.observe.config"
+    )
     assert not loaded & {
-        "edge_runtime.observe.inspection",
-        "edge_runtime.observe.page",
-        "edge_runtime.server.server",
-        "edge_runtime.server.connection",
-        "edge_runtime.hardware",
+        "edge_runtime.operate.observe.inspection",
+        "edge_runtime.operate.observe.page",
+        "edge_runtime.operate.server.server",
+        "edge_runtime.operate.server.connection",
+        "edge_runtime.base.hardware",
     }

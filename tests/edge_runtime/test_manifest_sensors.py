@@ -9,8 +9,8 @@ import pytest
 
 from edge_runtime.manifest import dump, parse
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
-from tests.edge_runtime.drift.sensors import SWAP, UNIT, described, reference
 from tests.edge_runtime.manifests import manifest
+from tests.edge_runtime.signal.drift.sensors import SWAP, UNIT, described, reference
 
 
 def test_a_manifest_with_sensors_is_read_as_it_was_written() -> None:

@@ -190,7 +190,7 @@ def serve() -> None:
     from edge_runtime import app  # noqa: F401, PLC0415
     from edge_runtime.cloud import escalator as escalate  # noqa: F401, PLC0415
     from edge_runtime.cloud import http as cloud_http  # noqa: F401, PLC0415
-    from edge_runtime.mqtt import client as broker_client  # noqa: F401, PLC0415
+    from edge_runtime.io.mqtt import client as broker_client  # noqa: F401, PLC0415
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115 - a child must not read ahead
@@ -211,9 +211,9 @@ def live(folder: Path) -> NoReturn:
 
     import orjson  # noqa: PLC0415
 
-    from edge_runtime.app import App  # noqa: PLC0415
-    from edge_runtime.config import load_config  # noqa: PLC0415
-    from edge_runtime.system.signals import stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.app.application import App  # noqa: PLC0415
+    from edge_runtime.app.config import load_config  # noqa: PLC0415
+    from edge_runtime.base.system.signals import stopped_by_signals  # noqa: PLC0415
     from tests.integration.running import load_model  # noqa: PLC0415
 
     code = 1

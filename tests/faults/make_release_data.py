@@ -20,16 +20,16 @@ import numpy as np
 from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime._version import __version__
+from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SimulatedClock, SystemClock
-from edge_runtime.durable.config import ReadingLogConfig
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import ReadingLog
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop
+from edge_runtime.signal.windowing.config import WindowConfig
+from edge_runtime.signal.windowing.window import Windower
+from edge_runtime.store.durable.config import ReadingLogConfig
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.reading_log import ReadingLog
 from edge_runtime.types import Reading
-from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Windower
 from tests.models import tiny_bundle
 
 CONTRACT = InputContract(

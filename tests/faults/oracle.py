@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from edge_runtime.durable.outbox import Counts
+from edge_runtime.store.durable.outbox import Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

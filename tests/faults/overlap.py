@@ -26,14 +26,14 @@ import orjson
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_runtime.durable.outbox import OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
-from edge_runtime.durable.outbox.schema import Ledger
+from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import GateSpec
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.batcher import ServedModel
+from edge_runtime.operate.server.server import ServeConfig, Server
+from edge_runtime.store.durable.outbox import OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
+from edge_runtime.store.durable.outbox.schema import Ledger
 from tests.faults.device import Device, Devices
 from tests.integration.running import PATIENCE_S, Answer, Message, Publisher, payload, subscribed, until
 from tests.models import tiny_bundle

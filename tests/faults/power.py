@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
-from edge_runtime.durable.sqlite_errors import Code
+from edge_runtime.store.durable.sqlite_errors import Code
 
 SECTOR = 512
 
@@ -93,7 +93,7 @@ class Disk:
         self._vfs.unregister()
 
     def connect(self, path: Path) -> _Connection:
-        """A connection for `edge_runtime.durable.outbox.Outbox`, its file on this disk."""
+        """A connection for `edge_runtime.store.durable.outbox.Outbox`, its file on this disk."""
         return _Connection(path, self._vfs.vfs_name)
 
     def mark(self, promised: Any) -> None:
@@ -210,7 +210,7 @@ class _Rows:
 
 
 class _Connection:
-    """`edge_runtime.durable.outbox.schema.Connection` over apsw: the errors are those of the standard library's
+    """`edge_runtime.store.durable.outbox.schema.Connection` over apsw: the errors are those of the standard library's
     sqlite3."""
 
     def __init__(self, path: Path, vfs: str) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import RECONNECT
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.schema import connect_sqlite
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.manifests import manifest

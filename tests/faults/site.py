@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.demo.broker.session import Session
-from edge_runtime.durable.outbox import Counts, HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.manifest import GateSpec
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.batcher import ServedModel
+from edge_runtime.operate.server.server import ServeConfig, Server
+from edge_runtime.store.durable.outbox import Counts, HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
+from edge_runtime.tools.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.session import Session
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, subscribed, until

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from edge_export.package.sign import SigningKey, new_key
 
-from edge_runtime import engines, manifest
-from edge_runtime.bundle import archive
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
+from edge_runtime import manifest
 from edge_runtime.errors import BundleError
-from tests.edge_runtime.bundle.zipped import files_of
+from edge_runtime.model import engines
+from edge_runtime.model.bundle import archive
+from edge_runtime.model.bundle.bundle import MANIFEST, SIGNATURE, open_bundle
+from tests.edge_runtime.model.bundle.zipped import files_of
 from tests.faults.conftest import Note, Tier
 from tests.models import tiny_bundle
 
@@ -56,8 +57,8 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engines, "load", reached)
     monkeypatch.setattr(manifest, "parse", reached)
-    monkeypatch.setattr("edge_runtime.bundle.model_files.check", reached)
-    monkeypatch.setattr("edge_runtime.bundle.npy.parse", reached)
+    monkeypatch.setattr("edge_runtime.model.bundle.model_files.check", reached)
+    monkeypatch.setattr("edge_runtime.model.bundle.npy.parse", reached)
 
 
 def every_byte(files: Files, rng: random.Random) -> Iterator[tuple[str, bytes]]:

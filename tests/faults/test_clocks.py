@@ -18,8 +18,8 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.types import Correction, Reading
-from edge_runtime.windowing.window import Windower
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.faults.conftest import Note
 from tests.faults.oracle import missing

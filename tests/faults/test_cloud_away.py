@@ -14,8 +14,8 @@ import random
 import time
 from pathlib import Path
 
+from edge_runtime.base.system.retry import RECONNECT
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.system.retry import RECONNECT
 from edge_runtime.types import Correction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.faults.conftest import Note, Tier

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, WhenFull
-from tests.edge_runtime.durable.outbox.outboxes import check_size, without_flushing
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig, WhenFull
+from tests.edge_runtime.store.durable.outbox.outboxes import check_size, without_flushing
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
 

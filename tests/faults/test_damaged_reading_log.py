@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.errors import StoreError
-from tests.edge_runtime.durable.outbox.outboxes import crash_image
+from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
+from tests.edge_runtime.store.durable.outbox.outboxes import crash_image
 from tests.faults.conftest import Note, Tier
 from tests.faults.damage import spoil
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import orjson
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.errors import StoreError
-from tests.edge_runtime.durable.outbox.outboxes import without_flushing
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
+from tests.edge_runtime.store.durable.outbox.outboxes import without_flushing
 from tests.faults.conftest import Note, Tier
 from tests.faults.damage import spoil
 from tests.faults.oracle import missing

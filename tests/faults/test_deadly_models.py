@@ -19,9 +19,9 @@ from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, new_key
 
 from edge_runtime.errors import EngineError
-from edge_runtime.model.config import ModelConfig
-from edge_runtime.model.loading import load_model
-from edge_runtime.windowing.window import Window
+from edge_runtime.model.serving.config import ModelConfig
+from edge_runtime.model.serving.loading import load_model
+from edge_runtime.signal.windowing.window import Window
 from tests.faults.conftest import Note
 from tests.integration.running import command, streams, write_recording
 from tests.models import Floats, tiny_bundle, usable, windows

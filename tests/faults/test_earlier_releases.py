@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.sandbox import probe
-from edge_runtime.bundle.signature import load_key
+from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SimulatedClock, SystemClock
-from edge_runtime.durable.config import ReadingLogConfig
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.reading_log import ReadingLog
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop
-from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Window, Windower
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.sandbox import probe
+from edge_runtime.model.bundle.signature import load_key
+from edge_runtime.signal.windowing.config import WindowConfig
+from edge_runtime.signal.windowing.window import Window, Windower
+from edge_runtime.store.durable.config import ReadingLogConfig
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.reading_log import ReadingLog
 from tests.faults.conftest import Note
 from tests.faults.make_release_data import CASES, CONTRACT, DATA, readings
 from tests.faults.oracle import missing

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.manifest.outputs import EmbeddingOutput
-from edge_runtime.tasks.learnt_examples import read_examples
+from edge_runtime.model.tasks.learnt_examples import read_examples
 from tests.task_bundles import task_bundle
 
 _PROGRAM = """
 import sys
 from pathlib import Path
 import numpy as np
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.durable.soft_state import SoftState
-from edge_runtime.tasks.learnt_examples import LearntExamples, vectors_of
-from edge_runtime.system.loop import Loop
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.store.durable.soft_state import SoftState
+from edge_runtime.model.tasks.learnt_examples import LearntExamples, vectors_of
+from edge_runtime.base.system.loop import Loop
 
 manifest = open_bundle(Path(sys.argv[1])).manifest
 examples = LearntExamples()

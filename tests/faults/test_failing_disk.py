@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.errors import StoreFull
-from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, case
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from tests.edge_runtime.store.durable.outbox.outboxes import EVERYTHING, case
 from tests.faults.conftest import Note, Tier
 from tests.faults.device import Device, Devices, Fault, needs_strace
 from tests.faults.site import Site

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.governor.actuators import RateActuator
-from edge_runtime.governor.governor import Governor
-from edge_runtime.hardware import Evidence, Gauge, Profile
-from edge_runtime.hardware.readings import Board
+from edge_runtime.base.hardware import Evidence, Gauge, Profile
+from edge_runtime.base.hardware.readings import Board
+from edge_runtime.operate.governor.actuators import RateActuator
+from edge_runtime.operate.governor.governor import Governor
+from edge_runtime.signal.windowing.recorded import cut_recording
+from edge_runtime.tools.demo.broker.broker import Broker
 from edge_runtime.types import Prediction
-from edge_runtime.windowing.recorded import cut_recording
-from tests.edge_runtime.governor.simulated_app import CONFIG, Bench
+from tests.edge_runtime.operate.governor.simulated_app import CONFIG, Bench
 from tests.faults.conftest import Note
 from tests.integration.running import (
     Message,

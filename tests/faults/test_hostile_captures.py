@@ -10,8 +10,8 @@ import cbor2
 import orjson
 import pytest
 
-from edge_runtime.cli import main
-from edge_runtime.codecs.numbers import MAX_BYTES
+from edge_runtime.io.codecs.numbers import MAX_BYTES
+from edge_runtime.tools.cli import main
 from tests.faults.conftest import Tier
 from tests.faults.fuzz_codecs import mutate, targets
 

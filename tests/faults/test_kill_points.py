@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.config import PAGE_BYTES
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.config import PAGE_BYTES
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
 from tests.faults.conftest import Note, Tier
 from tests.faults.device import Devices, Fault, needs_strace
 from tests.faults.site import Site

@@ -24,8 +24,8 @@ from tests.models import tiny_bundle
 PROGRAM = """
     import json, resource, sys
     from pathlib import Path
-    from edge_runtime.app import App
-    from edge_runtime.config import load_config
+    from edge_runtime.app.application import App
+    from edge_runtime.app.config import load_config
     from tests.faults.resident_memory import resident
     from tests.integration.running import load_model
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_runtime.durable.outbox import Counts
+from edge_runtime.store.durable.outbox import Counts
 from tests.faults.oracle import History, missing
 
 

@@ -13,8 +13,8 @@ from collections import Counter
 
 import pytest
 
+from edge_runtime.io.sources.decoding import Decoder
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources.decoding import Decoder
 from tests.faults.conftest import Note, Tier
 from tests.faults.fuzz_codecs import NOW, REASONS, Target, check, mutate, targets
 from tests.faults.resident_memory import resident
@@ -98,7 +98,7 @@ class Counted:
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     """Refusals are counted, and their few lines of log are of no interest here."""
-    logging.getLogger("edge_runtime.sources.decoding").setLevel(logging.CRITICAL)
+    logging.getLogger("edge_runtime.io.sources.decoding").setLevel(logging.CRITICAL)
 
 
 def test_hostile_messages_are_refused_counted_and_cheap(rng: random.Random, tier: Tier, note: Note) -> None:

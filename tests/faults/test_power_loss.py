@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pytest
 
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
-from tests.edge_runtime.durable.outbox.outboxes import Rewritten
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.schema import Connect, connect_sqlite
+from tests.edge_runtime.store.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.oracle import missing
 from tests.faults.power import NAME, Disk, Image, Mode, restore

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings import parquet_file
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.npz import npz_blocks
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings import parquet_file
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.npz import npz_blocks
 from tests.faults.conftest import Note, Tier
 from tests.faults.prices import formats, price_of
 

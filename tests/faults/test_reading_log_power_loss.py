@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from edge_runtime.durable.outbox.schema import Connect, connect_sqlite
-from edge_runtime.durable.reading_log_file import LogEntry, ReadingLogFile
-from tests.edge_runtime.durable.outbox.outboxes import Rewritten
+from edge_runtime.store.durable.outbox.schema import Connect, connect_sqlite
+from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
+from tests.edge_runtime.store.durable.outbox.outboxes import Rewritten
 from tests.faults.conftest import Note, Tier
 from tests.faults.power import Disk, Image, Mode
 from tests.faults.power import restore as restore_files

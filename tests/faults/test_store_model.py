@@ -1,6 +1,6 @@
 """R14: the outbox against a plain dict, in random sequences of calls, crashes and clock jumps.
 
-The machine and its model stand in tests/edge_runtime/durable/outbox/test_model.py; here they run for longer, a process
+The machine and its model stand in tests/edge_runtime/store/durable/outbox/test_model.py; here they run for longer, a process
 on each core, with a seed that is printed.
 
 Mutation that was seen to fail here: taking the newest first (``ORDER BY priority, seq DESC`` in `queries._READY`).
@@ -27,7 +27,7 @@ def test_random_sequences_do_not_diverge_from_a_dict(seed: int, tier: Tier, note
     running = [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.edge_runtime.durable.outbox.test_model", "--sequences", str(each)),
+                *(sys.executable, "-m", "tests.edge_runtime.store.durable.outbox.test_model", "--sequences", str(each)),
                 *("--steps", str(STEPS), "--seed", str(seed + number)),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environment(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import Broker
 from tests.integration.running import (
     Message,
     Publisher,

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.operate.server.batcher import ServedModel
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.integration.running import Answer, Floats, Stream
 
 CHANNELS, LABELS = 3, ("rest", "walk", "run")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from edge_runtime.base.system.retry import Retry
 from edge_runtime.cloud import escalator as escalate
 from edge_runtime.cloud import forwarder, outbox_writer
+from edge_runtime.io.mqtt import client as broker_client
 from edge_runtime.manifest import GateSpec
-from edge_runtime.mqtt import client as broker_client
-from edge_runtime.system.retry import Retry
 from tests.models import tiny_bundle
 
 

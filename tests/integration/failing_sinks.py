@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from tests.edge_runtime.sinks.endpoint import OK, Endpoint
+from tests.edge_runtime.io.sinks.endpoint import OK, Endpoint
 from tests.integration.running import Publisher, cut, environment, interleave, listening, streams, subscribed, until
 from tests.mosquitto import Mosquitto, free_port
 

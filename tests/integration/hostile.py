@@ -16,8 +16,8 @@ import orjson
 from edge_export.package.sign import SigningKey, envelope, new_key, sign_bundle
 from edge_export.package.trusted_keys import key_set
 
-from edge_runtime.update import announcement as announcements
-from edge_runtime.update import keys as key_sets
+from edge_runtime.operate.update import announcement as announcements
+from edge_runtime.operate.update import keys as key_sets
 from tests.integration.running import Answer, Process, Publisher, payload, predictions, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto

@@ -25,13 +25,13 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from edge_runtime.app import App
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.load import load_engine
-from edge_runtime.config import AppConfig, parse
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.model.loading import Model
+from edge_runtime.app.application import App
+from edge_runtime.app.config import AppConfig, parse
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.load import load_engine
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.serving.loading import Model
+from edge_runtime.tools.demo.broker.broker import Broker
 from tests.mosquitto import Mosquitto, has_subscriptions
 
 ROOT = Path(__file__).resolve().parents[2]

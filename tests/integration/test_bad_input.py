@@ -18,7 +18,7 @@ import orjson
 import ormsgpack
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
 from tests.integration.running import (
     Answer,
     Message,

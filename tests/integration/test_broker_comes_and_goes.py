@@ -10,8 +10,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker, BrokerConfig
-from tests.edge_runtime.mqtt.users import User
+from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
+from tests.edge_runtime.io.mqtt.users import User
 from tests.integration.broker_runs import APP, KEYS, SAMPLES, feed, undisturbed
 from tests.integration.running import (
     Answer,

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import Broker
 from tests.integration.cloud import Gateway, Nonsense, assert_right, plain, raw, serving
 from tests.integration.running import (
     Message,

@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.codecs.config import CodecConfig, load_codec
-from edge_runtime.config import AppConfig, parse
+from edge_runtime.io.codecs.config import CodecConfig, load_codec
+from edge_runtime.io.mqtt.outbound_queue import Message
+from edge_runtime.io.recordings.reader import iter_readings
+from edge_runtime.io.sources.build import SourceConfig, build_source
+from edge_runtime.io.sources.decoding import Decoder
+from edge_runtime.io.sources.mqtt import MqttSourceConfig
+from edge_runtime.io.sources.recording import RecordingConfig
+from edge_runtime.io.sources.serial import SerialConfig, SerialSource
+from edge_runtime.io.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.outbound_queue import Message
-from edge_runtime.recordings.reader import iter_readings
-from edge_runtime.sources.build import SourceConfig, build_source
-from edge_runtime.sources.decoding import Decoder
-from edge_runtime.sources.mqtt import MqttSourceConfig
-from edge_runtime.sources.recording import RecordingConfig
-from edge_runtime.sources.serial import SerialConfig, SerialSource
-from edge_runtime.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.types import Done, Reading
-from tests.edge_runtime.codecs.cookbook import APP, ARRIVED, PAGE, SETTINGS, Entry, entries
-from tests.edge_runtime.mqtt.clients import Bench, Inbox, unique
-from tests.edge_runtime.sources.sensors import Listener, Port
+from tests.edge_runtime.io.codecs.cookbook import APP, ARRIVED, PAGE, SETTINGS, Entry, entries
+from tests.edge_runtime.io.mqtt.clients import Bench, Inbox, unique
+from tests.edge_runtime.io.sources.sensors import Listener, Port
 from tests.mosquitto import EXECUTABLE, either_broker
 
 SENDERS = ("Smart home", "Phones", "Radio", "Industry", "Clouds")

@@ -17,9 +17,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.utils import canonicalize_name
 
 from edge_runtime._version import __version__
-from edge_runtime.embedding import open_model, replay
-from edge_runtime.oip import Array
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.app.python_api import open_model, replay
+from edge_runtime.base.oip import Array
+from edge_runtime.operate.server.server import ServeConfig, Server
 from scripts import deb, sbom, wheels
 from tests.debian import Debian, clean_debian, need_roots
 from tests.integration.cloud import assert_right, teacher

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.cli import exits
+from edge_runtime.tools.cli import exits
 from tests.integration.running import (
     Answer,
     Message,

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.errors import EngineError
-from edge_runtime.model.loading import LoadedVariant
+from edge_runtime.model.serving.loading import LoadedVariant
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.tools.demo.broker.broker import Broker
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
     Answer,
@@ -192,8 +192,8 @@ def test_with_nothing_left_the_cloud_answers_and_nothing_accepted_is_lost(
 
 HANGS = """
 import sys, threading
-from edge_runtime.cli import main
-from edge_runtime.engines.litert import LitertEngine
+from edge_runtime.tools.cli import main
+from edge_runtime.model.engines.litert import LitertEngine
 real, rows = LitertEngine.run, 0
 
 def run(self, *arrays):

@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.edge_runtime.codecs.sparkplug_messages import metric
-from tests.edge_runtime.codecs.sparkplug_messages import payload as sparkplug_payload
+from tests.edge_runtime.io.codecs.sparkplug_messages import metric
+from tests.edge_runtime.io.codecs.sparkplug_messages import payload as sparkplug_payload
 from tests.integration.running import Answer, Floats, Process, Publisher, predictions, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto

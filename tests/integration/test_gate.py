@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.manifest import Surround
 from edge_runtime.manifest.surround import SurroundGate
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
 from tests.integration.running import (
     Process,
     Publisher,

@@ -16,7 +16,7 @@ from tests.integration.running import PATIENCE_S, ROOT
 from tests.mosquitto import free_port
 
 GUIDES = ("my-sensor", "my-recordings", "my-model", "my-board", "my-cloud")
-ENTRY_POINTS = {"edge-runtime": "edge_runtime.cli", "edge-export": "edge_export.cli"}
+ENTRY_POINTS = {"edge-runtime": "edge_runtime.tools.cli", "edge-export": "edge_export.cli"}
 
 
 def text(guide: str) -> str:

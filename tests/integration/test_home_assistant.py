@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.mqtt.packets import V5
-from tests.edge_runtime.mqtt.users import User
+from edge_runtime.io.mqtt.packets import V5
+from tests.edge_runtime.io.mqtt.users import User
 from tests.integration.running import Process, Publisher, cut, streams
 from tests.models import tiny_bundle
 from tests.mosquitto import either_broker

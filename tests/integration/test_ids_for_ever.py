@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.durable.outbox import OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import GateSpec
-from edge_runtime.windowing.epochs import parse_id
+from edge_runtime.signal.windowing.epochs import parse_id
+from edge_runtime.store.durable.outbox import OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
     Answer,

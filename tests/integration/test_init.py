@@ -13,8 +13,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_runtime.config import load_config
-from edge_runtime.sources.mqtt import MqttSourceConfig
+from edge_runtime.app.config import load_config
+from edge_runtime.io.sources.mqtt import MqttSourceConfig
 from tests.integration.running import PATIENCE_S, ROOT, Process, command, until
 from tests.mosquitto import Mosquitto, needs_mosquitto
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from edge_runtime.cases.store import CaseStore
+from edge_runtime.store.cases.store import CaseStore
 from tests.integration.cloud import serving
 from tests.integration.running import (
     PATIENCE_S,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.edge_runtime.codecs.cookbook import ARRIVED, Entry, entries
+from tests.edge_runtime.io.codecs.cookbook import ARRIVED, Entry, entries
 from tests.integration.running import PATIENCE_S, Process, command, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.cli import main
+from edge_runtime.tools.cli import main
 from tests.integration.running import Message, Publisher, cut, streams
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto

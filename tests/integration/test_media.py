@@ -13,8 +13,8 @@ import pytest
 
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame, frame_names
-from tests.edge_runtime.media.pictures import jpeg, picture, stated
-from tests.edge_runtime.recordings.wav_files import write
+from tests.edge_runtime.base.media.pictures import jpeg, picture, stated
+from tests.edge_runtime.io.recordings.wav_files import write
 from tests.integration.running import Answer, Process, Publisher, assert_same_answers, command, predictions, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto

@@ -13,10 +13,10 @@ import numpy as np
 import orjson
 import pytest
 
+from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.manifest import GateSpec
-from edge_runtime.oip import Array, TensorSpec
-from edge_runtime.server.batcher import ServedModel
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.batcher import ServedModel
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.integration.running import (
     PATIENCE_S,
     Answer,

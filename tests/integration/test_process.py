@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edge_runtime.clock import SystemClock
-from edge_runtime.demo.broker.broker import Broker, BrokerConfig
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
 from tests.integration.apps import app_file
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (

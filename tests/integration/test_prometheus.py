@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.observe.catalogue import DESCRIPTIONS
+from edge_runtime.operate.observe.catalogue import DESCRIPTIONS
 from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, payload, read, started, streams, until
 from tests.mosquitto import Mosquitto, free_port
 

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from edge_runtime.cases.store import CaseStore
-from edge_runtime.update.prove import looks
-from tests.edge_runtime.update.devices import Factory, drop
+from edge_runtime.operate.update.prove import looks
+from edge_runtime.store.cases.store import CaseStore
+from tests.edge_runtime.operate.update.devices import Factory, drop
 from tests.integration.running import (
     PATIENCE_S,
     Process,

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from edge_runtime.cli import replay
-from edge_runtime.cli.replay_options import layout_of
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.io.sources.recording import RecordingSource
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.sources.recording import RecordingSource
-from edge_runtime.system.loop import Loop
+from edge_runtime.tools.cli import replay
+from edge_runtime.tools.cli.replay_options import layout_of
 from edge_runtime.types import Done, Reading
 from tests.integration.running import ROOT, command
 from tests.models import usable

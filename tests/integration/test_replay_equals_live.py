@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pytest
 
-from edge_runtime.cli import main
+from edge_runtime.tools.cli import main
 from tests.integration.running import (
     Answer,
     Message,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import Broker
 from tests.integration.running import (
     PATIENCE_S,
     Publisher,
@@ -262,7 +262,9 @@ def test_looking_at_things_leaves_no_trace(bundle: Path, tmp_path: Path, argumen
 
 
 def test_the_package_can_be_imported_without_a_trace(tmp_path: Path) -> None:
-    trace = traced(tmp_path, "-c", "import edge_runtime, edge_runtime.app, edge_runtime.config; print('imported')")
+    trace = traced(
+        tmp_path, "-c", "import edge_runtime, edge_runtime.app.application, edge_runtime.app.config; print('imported')"
+    )
     assert "imported" in trace.said
     assert trace.sockets == []
     assert trace.written == set()

@@ -210,7 +210,7 @@ def test_the_device_file_of_a_vendors_wheel_is_asked(wheel: Path, new: New, tmp_
             "pyproject.toml": '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
             '[project]\nname = "vendor-npu"\nversion = "1.0"\ndependencies = ["edge-runtime"]\n'
             '[project.entry-points."edge_runtime.devices"]\nvendor = "vendor_npu:detect"\n',
-            "vendor_npu.py": "from edge_runtime.hardware import Evidence, Profile\n\n\n"
+            "vendor_npu.py": "from edge_runtime.base.hardware import Evidence, Profile\n\n\n"
             "def detect(root):\n"
             "    return Profile(family='vendor', model='Vendor NPU', accelerator=True,\n"
             "                   evidence=Evidence(tier='simulated', detail='made for a test'))\n",

@@ -14,9 +14,9 @@ import numpy as np
 import orjson
 import pytest
 
-from edge_runtime.cli import exits
-from edge_runtime.durable.outbox import OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
+from edge_runtime.store.durable.outbox import OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
+from edge_runtime.tools.cli import exits
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
     Answer,

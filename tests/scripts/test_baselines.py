@@ -80,8 +80,12 @@ def test_reachability_follows_imports_strings_and_prefixes(tmp_path: Path) -> No
 
 def test_the_tree_has_its_modules_and_entry_points() -> None:
     paths = reachability.modules()
-    assert {"edge_runtime", "edge_runtime.cli.run", "edge_devices.cpu", "edge_export.build"} <= paths.keys()
-    assert {"edge_runtime.cli", "edge_export.cli", "edge_devices.jetson"} <= reachability.entry_points() <= paths.keys()
+    assert {"edge_runtime", "edge_runtime.tools.cli.run", "edge_devices.cpu", "edge_export.build"} <= paths.keys()
+    assert (
+        {"edge_runtime.tools.cli", "edge_export.cli", "edge_devices.jetson"}
+        <= reachability.entry_points()
+        <= paths.keys()
+    )
 
 
 def test_unused_code_is_found_by_name_and_fields_are_left_alone(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_lines_are_counted_by_room(tmp_path: Path) -> None:
     path.write_text("# comment\n\nx = 1\n")
     assert lines.count(path) == (3, 1)
     assert lines.room_of(path, tmp_path) == "export/edge_export/data"
-    assert lines.room_of(tmp_path / "edge_runtime/app.py", tmp_path) == "edge_runtime"
+    assert lines.room_of(tmp_path / "edge_runtime/app/application.py", tmp_path) == "edge_runtime"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,8 @@ def test_a_subject_without_area_verb_or_object_is_refused(subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", ["mqtt: read the rest", "edge_runtime/http, cloud: share one client", "merge: ONNX passes on one graph"]
+    "subject",
+    ["mqtt: read the rest", "edge_runtime/base/http, cloud: share one client", "merge: ONNX passes on one graph"],
 )
 def test_a_subject_of_area_verb_and_object_passes(subject: str) -> None:
     assert not commit_subjects.wrong(subject)

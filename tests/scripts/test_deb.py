@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.cli.systemd_unit import paths_of
-from edge_runtime.config import AppConfig, parse
+from edge_runtime.app.config import AppConfig, parse
+from edge_runtime.tools.cli.systemd_unit import paths_of
 from scripts import deb
 
 TARGETS = [deb.Target(debian, architecture) for debian in deb.RELEASES for architecture in deb.ARCHITECTURES]

@@ -1,6 +1,6 @@
 """Training windows drawn at random places of recordings on the model's own grid, class by class, and varied.
 
-Recordings pass through `edge_runtime.windowing.window` first, so a window drawn for training has the resampling, the
+Recordings pass through `edge_runtime.signal.windowing.window` first, so a window drawn for training has the resampling, the
 gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the
 recordings.
 

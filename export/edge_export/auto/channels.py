@@ -15,7 +15,7 @@ from edge_export.auto.names import LABEL_COLUMNS, group_columns, shown
 from edge_export.data.dataset import Float64
 from edge_runtime import units
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.columns import is_empty, is_time
+from edge_runtime.io.recordings.columns import is_empty, is_time
 
 _INDEX_COLUMNS = ("", "index", "idx", "unnamed: 0", "row", "id_row")
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from edge_export.data.readers.files import arrays_of
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.reader import columns_of
-from edge_runtime.recordings.wav import open_wav
+from edge_runtime.io.recordings.reader import columns_of
+from edge_runtime.io.recordings.wav import open_wav
 
 Kind = Literal["wav", "table", "npz"]
 

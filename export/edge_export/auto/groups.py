@@ -29,7 +29,7 @@ from edge_export.auto.names import (
 )
 from edge_export.data.readers.meaning import find_in
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.columns import is_empty
+from edge_runtime.io.recordings.columns import is_empty
 
 EACH_FILE = r"(.+)\.[^.]+$"
 _ANSWERS = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from edge_runtime.codecs.numbers import TimeUnit
+from edge_runtime.io.codecs.numbers import TimeUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

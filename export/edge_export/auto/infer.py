@@ -13,8 +13,8 @@ import numpy as np
 from edge_export.auto.scan import Scan
 from edge_export.auto.stratified_split import StratifiedSplit, stratified_split
 from edge_runtime.errors import ConfigError
-from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Channel
+from edge_runtime.signal.intake.triads import find_triads
 
 LONGEST = 1024
 """Samples of a window that is not sound; longer ones cost more than they tell."""

@@ -27,7 +27,7 @@ from edge_export.auto.names import (
 )
 from edge_export.data.readers.meaning import find_in
 from edge_runtime.errors import ConfigError
-from edge_runtime.recordings.columns import is_empty
+from edge_runtime.io.recordings.columns import is_empty
 
 MOST_CLASSES = 100
 """Different values of a column that may be classes; more are measurements."""

@@ -11,10 +11,10 @@ import numpy as np
 from edge_export.auto.contents import Content, Kind
 from edge_export.auto.hints import Hints
 from edge_export.splits import UNALIKE
-from edge_runtime.codecs.numbers import UNITS_PER_S, TimeUnit, unit_of_date
+from edge_runtime.base.media.resample import ratio
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.media.resample import ratio
-from edge_runtime.recordings.columns import are_texts, seconds_of, time_positions, unit_in_name
+from edge_runtime.io.codecs.numbers import UNITS_PER_S, TimeUnit, unit_of_date
+from edge_runtime.io.recordings.columns import are_texts, seconds_of, time_positions, unit_in_name
 
 OTHER_UNIT = 30.0
 """Ratio of two files' rates from on which one of them has stamps in another unit."""

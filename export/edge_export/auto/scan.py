@@ -19,9 +19,9 @@ from edge_export.auto.labels import Labels, find_labels
 from edge_export.auto.names import alike
 from edge_export.auto.rate import rate_of, time_column
 from edge_export.data.readers.meaning import find_in
-from edge_runtime.codecs.numbers import TimeUnit
+from edge_runtime.base.system.progress import Progress
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.progress import Progress
+from edge_runtime.io.codecs.numbers import TimeUnit
 
 _SUFFIXES: dict[str, Kind] = {".wav": "wav", ".csv": "table", ".parquet": "table", ".jsonl": "table", ".npz": "npz"}
 

@@ -23,15 +23,15 @@ from edge_export.card.step import fed
 from edge_export.card.tensors import matched
 from edge_export.data.dataset import Float32
 from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
-from edge_runtime.chain import STREAM, WINDOW
-from edge_runtime.chain.engine import Loaded, follow
-from edge_runtime.chain.schedule import make
-from edge_runtime.chain.stages import EngineStage
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract
 from edge_runtime.manifest.stages import ModelStage, Output
-from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.window import Window
+from edge_runtime.model.chain import STREAM, WINDOW
+from edge_runtime.model.chain.engine import Loaded, follow
+from edge_runtime.model.chain.schedule import make
+from edge_runtime.model.chain.stages import EngineStage
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey

@@ -15,13 +15,13 @@ from edge_export.card.short_forms import as_written, expand
 from edge_export.card.spec import Card, CardChannel, load
 from edge_export.data.readers import Origin
 from edge_runtime import schema
-from edge_runtime.config import parse_as, read_text
+from edge_runtime.app.config import parse_as, read_text
+from edge_runtime.base.system.iso8601 import parse_date
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import AnyOutput, GateSpec, InputContract
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.frontends import FRONTENDS
 from edge_runtime.manifest.stages import When
-from edge_runtime.system.iso8601 import parse_date
 
 _ANY = re.compile(r"^\s*(\[*\s*(signal|stages|tasks?)\s*\]|(signal|stages|tasks?)\s*=)", re.MULTILINE)
 """Only a card of this form has one of these keys."""

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_export.card.any_spec import CardPort
-from edge_runtime.engines.base import Array
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.stages import Layout
+from edge_runtime.model.engines.base import Array
 
 Run = Callable[[Array], Sequence[Array]]
 """Runs the file on a tensor of floats for this input."""

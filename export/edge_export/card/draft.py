@@ -11,7 +11,7 @@ from edge_export.card.facts import Facts, Tensor, read_facts
 from edge_export.card.guess import Ends, Front, guess_front, tell_apart
 from edge_export.card.guess_task import Task, guess_task
 from edge_runtime.errors import ConfigError
-from edge_runtime.listen.table import commented, plain, toml_value
+from edge_runtime.tools.listen.table import commented, plain, toml_value
 
 _GUESSED, _FILL = "guessed: ", "fill in: "
 _WIDE = 100

@@ -18,12 +18,12 @@ from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, 
 from edge_export.card.axes import arrange, written
 from edge_export.card.model_file import ModelFile
 from edge_export.card.step import Step, before, choose, fed, rows_in
-from edge_runtime.chain import STREAM, WINDOW
-from edge_runtime.chain.engine import Followed, Loaded, follow
-from edge_runtime.engines.base import Array, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, State
+from edge_runtime.model.chain import STREAM, WINDOW
+from edge_runtime.model.chain.engine import Followed, Loaded, follow
+from edge_runtime.model.engines.base import Array, TensorSpec
 
 _STEPS = 2
 

@@ -10,10 +10,10 @@ import numpy as np
 from edge_export.card.spec import Card, layout_of
 from edge_export.data.dataset import Float32, spread
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import iter_readings
-from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.join import windower_of
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.reader import iter_readings
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.join import windower_of
 
 WINDOWS = 8
 

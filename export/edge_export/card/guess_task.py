@@ -21,7 +21,7 @@ from typing import Any
 from edge_export.card.facts import Facts, Tensor
 from edge_export.card.guess import Ends, Front
 from edge_export.card.short_forms import different
-from edge_runtime.listen.table import plain
+from edge_runtime.tools.listen.table import plain
 
 _EMBEDDINGS = (96, 128, 192, 256, 512, 768, 1024, 2048)
 _MOST_LABELS = 100_000

@@ -17,10 +17,10 @@ from edge_export.card.zip_map import without_zip_map
 from edge_export.onnx_graph.edge import Edge
 from edge_export.onnx_graph.model import from_proto, graphs_in, read_model, to_proto
 from edge_export.package.child import in_child
-from edge_runtime.engines.base import Array, Engine, TensorSpec
-from edge_runtime.engines.subprocess_engine import WorkerEngine
 from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.manifest.stages import State
+from edge_runtime.model.engines.base import Array, Engine, TensorSpec
+from edge_runtime.model.engines.subprocess_engine import WorkerEngine
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
 

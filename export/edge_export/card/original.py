@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from edge_runtime.engines.base import Array
+from edge_runtime.base.system import subprocess_job
 from edge_runtime.errors import ConfigError, EngineError
-from edge_runtime.system import subprocess_job
+from edge_runtime.model.engines.base import Array
 
 _TIMEOUT_S = 60.0
 _NEAR = {"fp32": 1e-3, "fp16": 2e-2, "int8": 5e-2, "mixed": 5e-2}

@@ -21,11 +21,11 @@ from edge_export.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.package.pack import VariantSource, pack
 from edge_export.selection.timing import answers, arrange
-from edge_runtime import engines
 from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
 from edge_runtime.manifest import Manifest, Reference, SensorReference
-from edge_runtime.tuning.timing.child import trial
-from edge_runtime.tuning.timing.interleaved import Candidate
+from edge_runtime.model import engines
+from edge_runtime.model.tuning.timing.child import trial
+from edge_runtime.model.tuning.timing.interleaved import Candidate
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey

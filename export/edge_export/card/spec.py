@@ -10,10 +10,10 @@ from typing import Literal
 
 from edge_export.data.readers import Origin
 from edge_runtime import manifest
-from edge_runtime.config import parse_as, read_text
+from edge_runtime.app.config import parse_as, read_text
+from edge_runtime.base.system.iso8601 import parse_date
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract
-from edge_runtime.system.iso8601 import parse_date
 
 Layout = Literal["NCW", "NWC"]
 

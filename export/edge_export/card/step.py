@@ -20,12 +20,12 @@ from typing import NamedTuple
 from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardStage
 from edge_export.card.axes import written
 from edge_export.card.model_file import ModelFile
-from edge_runtime.chain import STREAM, WINDOW
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.frontends import Bands, Magnitude, OverlapAdd, Spectrum, Statistic
 from edge_runtime.manifest.mel import Mel
 from edge_runtime.manifest.micro_frontend import MicroFrontend
 from edge_runtime.manifest.stages import Activation, Combine, Difference, Smooth
+from edge_runtime.model.chain import STREAM, WINDOW
 
 _LONGEST = 1_000_000
 

@@ -13,14 +13,14 @@ from edge_export.card.targets import Measured
 from edge_export.data.dataset import Float32, spread
 from edge_export.data.references import quantiles
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.intake.spectrum import LOWEST_HZ, NEAR, SPAN_S, measure_tops
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.reader import iter_readings
+from edge_runtime.io.recordings.wav import open_wav
 from edge_runtime.manifest import InputContract, Reference
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import iter_readings
-from edge_runtime.recordings.wav import open_wav
-from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.join import windower_of
-from edge_runtime.windowing.window import Window
+from edge_runtime.signal.intake.spectrum import LOWEST_HZ, NEAR, SPAN_S, measure_tops
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.join import windower_of
+from edge_runtime.signal.windowing.window import Window
 
 STEPS = 8
 """Steps with an answer, at least, where the bytes allow them."""

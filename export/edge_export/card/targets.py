@@ -3,7 +3,7 @@
 1. A window's true value is the mean of the values that its samples have in the quantity's column, if half of them have
    one; or the last of these (`at` = ``end``).
 2. With a table of targets, it is the value of the stretch that covers most of the window, if half of it is covered; as
-   labels are (`edge_runtime.recordings.labels`).
+   labels are (`edge_runtime.io.recordings.labels`).
 3. Windows without a true value are left out. A value that is no finite number is refused.
 4. The half width is that of all windows (`edge_export.conformal`). How well it holds elsewhere is told by
    leaving out one key after another: the half width of the others, and the share of its windows inside.
@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from edge_export.conformal import half_widths
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings.columns import is_empty
+from edge_runtime.io.recordings.labels import LEAST, Labels, Played, labels_for, read_labels
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.reader import columns_of, iter_readings
 from edge_runtime.manifest import AnyOutput, InputContract
 from edge_runtime.manifest.outputs import Quantity, RegressionOutput
-from edge_runtime.recordings.columns import is_empty
-from edge_runtime.recordings.labels import LEAST, Labels, Played, labels_for, read_labels
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import columns_of, iter_readings
+from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32, Float64
-from edge_runtime.windowing.window import Window
 
 At = Literal["mean", "end"]
 Array = npt.NDArray[np.float64]

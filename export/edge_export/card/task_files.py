@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from edge_export.data.dataset import Float32
-from edge_runtime.bundle import npy
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import AnyOutput
 from edge_runtime.manifest.outputs import files_of
+from edge_runtime.model.bundle import npy
 
 
 def renamed(output: AnyOutput) -> AnyOutput:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edge_export.card.model_file import ModelFile
-from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.stages import ModelStage, Stage
+from edge_runtime.model.engines.base import TensorSpec
 
 
 def matched(

@@ -12,13 +12,13 @@ from edge_export.card.answer import Task
 from edge_export.data.dataset import Float32
 from edge_export.package.child import in_child
 from edge_export.package.pack import VariantSource
-from edge_runtime.bundle.together import ROUNDING
-from edge_runtime.chain.load import ModelPart, join
-from edge_runtime.engines.base import Array, Engine
-from edge_runtime.engines.batch_trial import LEVELS, SIZES, largest_batch
 from edge_runtime.errors import ConfigError, EdgeError, EngineError, InputError
 from edge_runtime.manifest import InputContract
 from edge_runtime.manifest.stages import ModelStage
+from edge_runtime.model.bundle.together import ROUNDING
+from edge_runtime.model.chain.load import ModelPart, join
+from edge_runtime.model.engines.base import Array, Engine
+from edge_runtime.model.engines.batch_trial import LEVELS, SIZES, largest_batch
 
 _LONGEST_S = 10.0
 """A batch whose trial would take longer is not tried."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from edge_export.cli.foreign import FOREIGN, foreign
 from edge_runtime._version import __version__
+from edge_runtime.base.system.printing import escaped_output, shortened
+from edge_runtime.base.system.streams import open_standard_streams
 from edge_runtime.errors import ConfigError, EdgeError
-from edge_runtime.system.printing import escaped_output, shortened
-from edge_runtime.system.streams import open_standard_streams
 
 COMMANDS = (
     "build",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, output_file
 
 
 def add(commands: Any) -> None:

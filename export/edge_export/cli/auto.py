@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_runtime.cli.arguments import count, existing_file, factor, seconds
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import count, existing_file, factor, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

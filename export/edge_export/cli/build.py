@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.cli.arguments import existing_file
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file
 
 
 def add(commands: Any) -> None:

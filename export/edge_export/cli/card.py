@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from edge_export.cli.pack import model_path
-from edge_runtime.cli.arguments import output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import output_file
 
 
 def add(commands: Any) -> None:

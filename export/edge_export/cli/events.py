@@ -7,8 +7,8 @@ import dataclasses
 from typing import Any
 
 from edge_export.cli.sign import add_key, signing_again
-from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, output_file
 
 
 def add(commands: Any) -> None:
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the rules against the bundle, and write them into it."""
     from edge_export.package.rewrite import rewrite  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.config import load_events  # noqa: PLC0415
+    from edge_runtime.app.config import load_events  # noqa: PLC0415
     from edge_runtime.manifest import Manifest, needed_schema  # noqa: PLC0415
 
     rules = load_events(options.rules)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.base.system.subprocess_job import MEMORY_BYTES, ended, limit_memory
 from edge_runtime.errors import ConfigError, EdgeError, one_line
-from edge_runtime.system.subprocess_job import MEMORY_BYTES, ended, limit_memory
 
 FOREIGN = ("card", "pack", "quantize")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.cli.sign import add_password, password, signing_key
-from edge_runtime.cli.arguments import existing_file, output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, output_file
 
 
 def add(commands: Any) -> None:
@@ -50,7 +50,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
+    from edge_runtime.model.bundle.signature import load_key  # noqa: PLC0415
 
     options.key = options.file
     try:
@@ -69,7 +69,7 @@ def _show(options: argparse.Namespace) -> int:
 def _set(options: argparse.Namespace) -> int:
     from edge_export.package.sign import SigningKey  # noqa: PLC0415
     from edge_export.package.trusted_keys import key_set  # noqa: PLC0415
-    from edge_runtime.bundle.signature import load_keys  # noqa: PLC0415
+    from edge_runtime.model.bundle.signature import load_keys  # noqa: PLC0415
 
     secret = password(options.password_file)
     signers = [SigningKey(path, secret) for path in options.sign]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from edge_runtime.cli.arguments import channel_column
+from edge_runtime.tools.cli.arguments import channel_column
 
 if TYPE_CHECKING:
-    from edge_runtime.recordings.layout import RecordingLayout
+    from edge_runtime.io.recordings.layout import RecordingLayout
 
 
 def add_layout(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,6 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
 
 def layout(options: argparse.Namespace) -> RecordingLayout:
     """Make the layout that they ask for."""
-    from edge_runtime.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.io.recordings.layout import RecordingLayout  # noqa: PLC0415 - numpy and the rest, only when needed
 
     return RecordingLayout(time=options.time_column, key_column=options.key_column, columns=dict(options.column))

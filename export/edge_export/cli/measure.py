@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from edge_export.cli.sign import add_key, signing_again
-from edge_runtime.cli.arguments import count, existing_file, output_file, seconds
+from edge_runtime.tools.cli.arguments import count, existing_file, output_file, seconds
 
 
 def add(commands: Any) -> None:
@@ -44,9 +44,9 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print, and write the figures down."""
     from edge_export.selection.remote import measure_on, record  # noqa: PLC0415
-    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
-    from edge_runtime.tuning.timing.measure import table  # noqa: PLC0415
+    from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.model.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
+    from edge_runtime.model.tuning.timing.measure import table  # noqa: PLC0415
 
     signer, by = (
         (None, "") if options.dry_run else signing_again(options, "figures", ", or --dry-run to leave it as it is")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from edge_export.cli.build import add_data
 from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.cli.arguments import existing_file, factor, output_file, recording
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, factor, output_file, recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was done to each file."""
-    from edge_runtime.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
 
     try:
         from edge_export.card import load_card, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415
@@ -211,7 +211,7 @@ def _any(options: argparse.Namespace, card: AnyCard) -> int:
     from edge_export.card.assignment import assigned  # noqa: PLC0415
     from edge_export.card.steps import Data  # noqa: PLC0415
     from edge_export.card.targets import Measured  # noqa: PLC0415
-    from edge_runtime.recordings.reader import expand  # noqa: PLC0415
+    from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415
 
     if options.recipe or options.data:
         raise ConfigError("--recipe and --data are for cards with [input] and [output]; leave them out")

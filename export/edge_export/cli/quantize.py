@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_export.cli.layout import add_layout, layout
-from edge_runtime.cli.arguments import existing_file, factor
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, factor
 
 if TYPE_CHECKING:
     from edge_export.variants.data import Recording
@@ -136,7 +136,7 @@ def _recordings(options: argparse.Namespace, source: Source) -> list[Recording]:
     import numpy as np  # noqa: PLC0415
 
     from edge_export.card import given_to_model, load, windows_of  # noqa: PLC0415
-    from edge_runtime.recordings.reader import expand, recorded  # noqa: PLC0415
+    from edge_runtime.io.recordings.reader import expand, recorded  # noqa: PLC0415
 
     card = load(options.card)
     found = []

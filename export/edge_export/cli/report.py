@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file
 
 
 def add(commands: Any) -> None:

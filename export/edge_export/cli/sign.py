@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_runtime.cli.arguments import existing_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file
 
 if TYPE_CHECKING:
     from edge_export.package.rewrite import Signer
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Sign, and print by which key."""
     from edge_export.package.sign import attach, sign_bundle  # noqa: PLC0415 - cryptography, only when it is needed
-    from edge_runtime.bundle.signature import load_key  # noqa: PLC0415
+    from edge_runtime.model.bundle.signature import load_key  # noqa: PLC0415
 
     if options.signature is not None:
         if len(options.bundles) != 1:
@@ -91,7 +91,7 @@ def signing_again(options: argparse.Namespace, what: str, advice: str = "") -> t
         ConfigError: it is signed, and no key is named.
         BundleError: it is not signed by this key: a new signature vouches for the whole file.
     """
-    from edge_runtime.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
 
     key = signing_key(options)
     with open_bundle(options.bundle) as bundle:

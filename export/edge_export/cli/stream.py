@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from edge_export.cli.sign import add_key, signing_again
-from edge_runtime.cli.arguments import count, existing_file, output_file
 from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import count, existing_file, output_file
 
 
 def add(commands: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.cli.arguments import existing_file
+from edge_runtime.tools.cli.arguments import existing_file
 
 
 def add(commands: Any) -> None:

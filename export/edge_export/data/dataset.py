@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel
-from edge_runtime.windowing.recorded import Table
+from edge_runtime.signal.windowing.recorded import Table
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]

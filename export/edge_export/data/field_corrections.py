@@ -1,6 +1,6 @@
 """Field corrections as soft labels: the cloud's answers from a log, matched to the windows they are about.
 
-A correction names its window by key and slot (`edge_runtime.windowing.window.Window.id`), so the recording of the same
+A correction names its window by key and slot (`edge_runtime.signal.windowing.window.Window.id`), so the recording of the same
 stream, cut by the same code, gives the window back. Such windows are the hard ones, and no person has labelled them.
 """
 
@@ -18,7 +18,7 @@ from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64
 from edge_export.data.labels import cut, stamps
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.windowing.batch import with_context
+from edge_runtime.signal.windowing.batch import with_context
 
 _LEAST = 1e-7
 """Scores are logged to seven decimals (`edge_runtime.types.Correction.scores`)."""

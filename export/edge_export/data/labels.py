@@ -1,6 +1,6 @@
 """Labels in time: of samples from annotations, of windows from samples, and of the runtime's own windows.
 
-`label_windows` cuts a data set with `edge_runtime.windowing`, the code that cuts windows on the device, and puts a
+`label_windows` cuts a data set with `edge_runtime.signal.windowing`, the code that cuts windows on the device, and puts a
 label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
 resampling, same gaps.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Float64, Int64, Recording, Windows
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
-from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.recorded import cut_recording, cut_tables
-from edge_runtime.windowing.window import Window
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.recorded import cut_recording, cut_tables
+from edge_runtime.signal.windowing.window import Window
 
 Rule = Literal["centre", "majority", "end"]
 
@@ -101,7 +101,7 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
 
     Returns:
         The labelled windows only, in order of recording and time, with `InputContract.history` samples each;
-        `Windows.start` is the slot of `edge_runtime.windowing.window.Window`, so name and start make the prediction's
+        `Windows.start` is the slot of `edge_runtime.signal.windowing.window.Window`, so name and start make the prediction's
         id.
 
     Raises:

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import Dataset, Float32, Windows
-from edge_runtime.intake.clipped import SHARE, TIMES, rails
-from edge_runtime.intake.spectrum import measure_tops
-from edge_runtime.intake.stuck import SAME
-from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import REFERENCE_LEVELS, InputContract, Reference
+from edge_runtime.signal.intake.clipped import SHARE, TIMES, rails
+from edge_runtime.signal.intake.spectrum import measure_tops
+from edge_runtime.signal.intake.stuck import SAME
+from edge_runtime.signal.intake.triads import find_triads
 
 SPAN_S: Final = 10.0
 """Shortest comparison: the median norm of 10 s lay within .9 to 2.3 times that of training for people who were not in

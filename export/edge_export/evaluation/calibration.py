@@ -1,7 +1,7 @@
 """Calibration: temperature of the answers, and the gate's threshold with what it promises.
 
 Fitted on groups the model was not trained on, and after quantisation, so that the figures hold for the numbers the
-device computes. Plain numpy; the scores are those of `edge_runtime.tasks.classification`.
+device computes. Plain numpy; the scores are those of `edge_runtime.model.tasks.classification`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec
-from edge_runtime.tasks.classification import Gate
+from edge_runtime.model.tasks.classification import Gate
 
 Score = Literal["confidence", "margin", "entropy"]
 SCORES: tuple[Score, ...] = ("confidence", "margin", "entropy")
@@ -122,7 +122,7 @@ def threshold_for_share(trust: Float32, share: float) -> float:
         share: between 0 and 1.
 
     Returns:
-        A threshold for `edge_runtime.tasks.classification.Gate`: a window is hard when its score lies below it.
+        A threshold for `edge_runtime.model.tasks.classification.Gate`: a window is hard when its score lies below it.
 
     Raises:
         ConfigError: no windows, or not a share.

@@ -9,9 +9,9 @@ from edge_export.data.dataset import Dataset, Windows
 from edge_export.data.references import measure_references, rates_of
 from edge_export.evaluation.sensors import Cost, measure_sensors, triads_of
 from edge_export.step_cache import Say
-from edge_runtime.drift import words as drift_words
-from edge_runtime.intake import words
 from edge_runtime.manifest import InputContract, Reference, SensorReference
+from edge_runtime.signal.drift import words as drift_words
+from edge_runtime.signal.intake import words
 
 
 class Expected(NamedTuple):

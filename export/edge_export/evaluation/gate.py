@@ -21,7 +21,7 @@ from edge_export.evaluation.calibration import (
 from edge_export.metrics import evaluate
 from edge_export.recipe.recipe import GateRecipe
 from edge_runtime.manifest import GateSpec
-from edge_runtime.tasks.classification import Gate
+from edge_runtime.model.tasks.classification import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

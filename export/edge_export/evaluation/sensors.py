@@ -24,14 +24,14 @@ import numpy.typing as npt
 
 from edge_export.data.dataset import Float32, Windows
 from edge_runtime import units
-from edge_runtime.drift.features import LEAST_ROWS, Repairs, Statistics, alive, features, measure
-from edge_runtime.drift.latch import CALM, LOOKS, means
-from edge_runtime.drift.own_past import Distance
-from edge_runtime.drift.repair import LIMIT, RepairTest
-from edge_runtime.drift.words import TURNED
-from edge_runtime.intake.triads import find_triads
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
+from edge_runtime.signal.drift.features import LEAST_ROWS, Repairs, Statistics, alive, features, measure
+from edge_runtime.signal.drift.latch import CALM, LOOKS, means
+from edge_runtime.signal.drift.own_past import Distance
+from edge_runtime.signal.drift.repair import LIMIT, RepairTest
+from edge_runtime.signal.drift.words import TURNED
+from edge_runtime.signal.intake.triads import find_triads
 from edge_runtime.types import Float64
 
 FALSE_ALARMS: Final = 0.002

@@ -10,7 +10,7 @@ from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_export.selection.timing import arrange, best_engine
-from edge_runtime.tuning.timing import Candidate, measure
+from edge_runtime.model.tuning.timing import Candidate, measure
 
 COMPARED = 16
 """Windows that all of them are timed on, evenly spread."""

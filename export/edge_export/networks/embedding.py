@@ -8,9 +8,9 @@ import numpy as np
 import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
-from edge_runtime import engines
-from edge_runtime.engines.base import Array, EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import Array, EngineOptions
 
 
 class EmbeddingBody(nn.Module):  # type: ignore[misc]  # torch ships no types the device's tools can see

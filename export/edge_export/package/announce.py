@@ -10,10 +10,10 @@ from pathlib import Path
 import orjson
 
 from edge_export.package.sign import SigningKey, envelope
-from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.base.system.iso8601 import parse_time
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.iso8601 import parse_time
-from edge_runtime.update.announcement import PAYLOAD_TYPE, Announcement
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.operate.update.announcement import PAYLOAD_TYPE, Announcement
 
 LIFETIME = timedelta(days=30)
 """Lifetime of an announcement without an expiry of its own."""

@@ -17,10 +17,10 @@ from edge_export.package.pack import VariantSource, in_halves, pack
 from edge_export.package.sign import SigningKey
 from edge_export.recipe.recipe import Recipe
 from edge_export.step_cache import digest
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.load import load_engine
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import GateSpec, InputContract, OutputContract, Reference, SensorReference, Surround
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.load import load_engine
 
 TEACHER = "teacher"
 TEACHER_GOLDEN = 4

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.engines.subprocess_engine import WorkerEngine
+from edge_runtime.base.system.subprocess_job import memory_for
 from edge_runtime.errors import IncompatibleError
-from edge_runtime.system.subprocess_job import memory_for
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.engines.subprocess_engine import WorkerEngine
 
 DEADLINE_S = 60.0
 """For one call, and for loading: a workstation needs a hundredth of it."""

@@ -16,13 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.package.put_in_place import put_in_place
-from edge_runtime import engines, manifest
-from edge_runtime.bundle import archive, npy
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE
-from edge_runtime.bundle.golden import play
-from edge_runtime.bundle.variants import arrange, engine_for
-from edge_runtime.chain.load import join_variant
-from edge_runtime.engines.base import EngineOptions
+from edge_runtime import manifest
 from edge_runtime.errors import BundleError, InputError
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import (
@@ -39,7 +33,14 @@ from edge_runtime.manifest import (
     Surround,
     Variant,
 )
-from edge_runtime.model.states import bytes_per_key
+from edge_runtime.model import engines
+from edge_runtime.model.bundle import archive, npy
+from edge_runtime.model.bundle.bundle import MANIFEST, SIGNATURE
+from edge_runtime.model.bundle.golden import play
+from edge_runtime.model.bundle.variants import arrange, engine_for
+from edge_runtime.model.chain.load import join_variant
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.serving.states import bytes_per_key
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey  # needs cryptography

@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import BundleError
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.signature import TrustedKey
 
 
 def put_in_place(path: Path, data: bytes, trusted: Sequence[TrustedKey] | None = None) -> None:

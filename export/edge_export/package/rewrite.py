@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_runtime import manifest
-from edge_runtime.bundle import archive
-from edge_runtime.bundle.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
 from edge_runtime.errors import BundleError, ConfigError
 from edge_runtime.manifest import Manifest
+from edge_runtime.model.bundle import archive
+from edge_runtime.model.bundle.bundle import MANIFEST, SIGNATURE, Bundle, open_bundle
 
 Signer = Callable[[Path], None]
 """Signs a bundle in place, given its path."""

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge_export.package.put_in_place import put_in_place
-from edge_runtime.bundle import archive, signature
-from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
-from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.bundle import archive, signature
+from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.model.bundle.signature import TrustedKey
 
 IGNORED = (".git", ".gitattributes", ".github", ".gitignore", SIGNATURE)
 """Not signed, and written down as such: what the specification excludes (6.2), and the signature itself."""
@@ -99,7 +99,7 @@ class SigningKey:
 
 
 def envelope(kind: str, payload: bytes, signers: Sequence[SigningKey]) -> bytes:
-    """Make a DSSE envelope with a signature by each of the keys, as `edge_runtime.update.envelope` reads it.
+    """Make a DSSE envelope with a signature by each of the keys, as `edge_runtime.operate.update.envelope` reads it.
 
     Args:
         kind: payload type; part of what is signed.

@@ -1,7 +1,7 @@
 """Sets of trusted keys for devices in the field: made here, signed by the old keys and the new ones, sent over the air.
 
 A device takes a set if enough of the keys that it trusts so far have signed it, and enough of its own
-(`edge_runtime.update.keys`, docs/updates.md)::
+(`edge_runtime.operate.update.keys`, docs/updates.md)::
 
     edge-export keys set keys-2.json --version 2 --trust new.pub.pem --sign old.pem --sign new.pem
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives import serialization
 
 from edge_export.package.sign import SigningKey, envelope
-from edge_runtime.bundle.signature import TrustedKey
 from edge_runtime.errors import ConfigError
-from edge_runtime.update.keys import PAYLOAD_TYPE
+from edge_runtime.model.bundle.signature import TrustedKey
+from edge_runtime.operate.update.keys import PAYLOAD_TYPE
 
 
 def key_set(trust: Sequence[TrustedKey], version: int, signers: Sequence[SigningKey], *, threshold: int = 1) -> bytes:

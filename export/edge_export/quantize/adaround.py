@@ -26,8 +26,8 @@ from edge_export.onnx_graph.run import observe
 from edge_export.quantize.checks import check_model, check_windows
 from edge_export.quantize.layers import Layer, layers
 from edge_export.quantize.scheme import Scheme
+from edge_runtime.base.system.progress import Progress
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.progress import Progress
 
 Float64 = npt.NDArray[np.float64]
 

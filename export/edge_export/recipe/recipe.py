@@ -21,9 +21,9 @@ from edge_export.recipe.network_spec import ClosedForm, Student, TeacherFamily
 from edge_export.recipe.report_spec import ReportRecipe
 from edge_export.recipe.training_spec import Training
 from edge_runtime import schema
-from edge_runtime.config import parse_as, read_text
+from edge_runtime.app.config import parse_as, read_text
+from edge_runtime.base.system.iso8601 import parse_date
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.system.iso8601 import parse_date
 
 if not TYPE_CHECKING:
     # The table's `type` chooses the reader; type checkers are given the union.

@@ -62,7 +62,7 @@ class Candidate:
         format: ``onnx`` or ``tflite``; empty where unknown.
         size: bytes on disk.
         zlib_size: bytes compressed.
-        timing: with one thread, as `edge_runtime.tuning.timing.Timing`; empty where it was not timed.
+        timing: with one thread, as `edge_runtime.model.tuning.timing.Timing`; empty where it was not timed.
         threaded: with more threads, one each.
         validation: score on groups not trained on, which the choice was made by.
         drop: of that score against the reference.

@@ -16,7 +16,7 @@ from edge_export.recipe.recipe import TARGETS, Recipe
 from edge_export.selection.limits import Choice, choose
 from edge_export.selection.timing import measure_candidates
 from edge_export.step_cache import Say, StepCache
-from edge_runtime.tuning.timing import Measurement, Timing, this_machine
+from edge_runtime.model.tuning.timing import Measurement, Timing, this_machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ from edge_export.metrics import Evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.recipe import ANY
-from edge_runtime.bundle.variants import refusals
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Variant
-from edge_runtime.tuning.timing import Measurement, Timing
+from edge_runtime.model.bundle.variants import refusals
+from edge_runtime.model.tuning.timing import Measurement, Timing
 
 SLOWER = 1.02
 """A ratio above this counts as slower. Two loads of one file differ by up to 2 % on an idle machine, and a candidate

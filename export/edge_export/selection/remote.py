@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edge_export.package.rewrite import Signer, rewrite
-from edge_runtime.bundle.bundle import open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.manifest import Manifest, Variant
-from edge_runtime.tuning.timing import Measurement, Plan
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.tuning.timing import Measurement, Plan
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """Never asks for a password: a build that waits for one in the background would wait for ever."""
@@ -125,7 +125,7 @@ def record(
 
     Args:
         bundle: the ``.edge`` file that was measured.
-        measurement: of `measure_on`, or of `edge_runtime.tuning.timing.measure_bundle` here.
+        measurement: of `measure_on`, or of `edge_runtime.model.tuning.timing.measure_bundle` here.
         machine: the name under which the figures stand; empty takes that of the board or processor.
         signer: makes the signature.
         out: where to write; None replaces the bundle in one step.

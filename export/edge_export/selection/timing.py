@@ -1,6 +1,6 @@
 """Timing of candidates, and their answers, on the device's own engines.
 
-The timing is that of a device (`edge_runtime.tuning.timing`): children try each candidate before anything else in this
+The timing is that of a device (`edge_runtime.model.tuning.timing`): children try each candidate before anything else in this
 process touches it, so one that kills its process costs only itself.
 """
 
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from edge_export.data.dataset import spread
 from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
-from edge_runtime.tuning.timing import Candidate, Measurement, Plan, measure
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.tuning.timing import Candidate, Measurement, Plan, measure
 
 Floats = npt.NDArray[np.float32]
 

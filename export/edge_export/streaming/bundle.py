@@ -30,16 +30,16 @@ from edge_export.streaming.model import StreamingModel
 from edge_export.streaming.plain_states import states_as_floats
 from edge_export.streaming.together import states_together
 from edge_export.tflite.convert import convert
-from edge_runtime import engines
-from edge_runtime.bundle.bundle import Bundle, open_bundle
-from edge_runtime.bundle.golden import play
-from edge_runtime.bundle.variants import arrange, engine_for
-from edge_runtime.chain import STREAM
-from edge_runtime.chain.load import join_variant
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.manifest import InputContract, Manifest, Variant
 from edge_runtime.manifest.stages import ModelStage, Output, Port, State
+from edge_runtime.model import engines
+from edge_runtime.model.bundle.bundle import Bundle, open_bundle
+from edge_runtime.model.bundle.golden import play
+from edge_runtime.model.bundle.variants import arrange, engine_for
+from edge_runtime.model.chain import STREAM
+from edge_runtime.model.chain.load import join_variant
+from edge_runtime.model.engines.base import EngineOptions
 
 CLOSE = 1e-5
 """Largest difference from the windowed file's answers."""

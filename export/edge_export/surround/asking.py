@@ -27,8 +27,8 @@ from edge_export.surround.fusion import choose_fusion
 from edge_export.surround.gain import fit_gain
 from edge_export.surround.prior import out_of_fold
 from edge_runtime.manifest.surround import Fusion, Gain, SurroundGate
-from edge_runtime.tasks.classification import Gate
-from edge_runtime.tasks.fusion import fuse
+from edge_runtime.model.tasks.classification import Gate
+from edge_runtime.model.tasks.fusion import fuse
 
 Metric = Literal["accuracy", "macro_f1"]
 Way = Literal["replaced", "fused", "fused, by gain"]

@@ -22,7 +22,7 @@ from edge_export.evaluation.calibration import smoothed_targets
 from edge_export.surround.log_linear import Float64, cross_entropy, fit_log_linear
 from edge_export.surround.prior import convinces, out_of_fold
 from edge_runtime.manifest.surround import Fusion
-from edge_runtime.tasks.fusion import fuse, logarithms
+from edge_runtime.model.tasks.fusion import fuse, logarithms
 
 HALF = Fusion(device=0.5, cloud=0.5)
 _PULL = 20.0

@@ -1,4 +1,4 @@
-"""Threshold and spread of a gate that keeps a share for every key (`edge_runtime.gate.adaptive`).
+"""Threshold and spread of a gate that keeps a share for every key (`edge_runtime.answer.gate.adaptive`).
 
 How they do on groups left out: ``python -m benchmarks.accuracy.hold``.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edge_export.data.dataset import Float32
 from edge_export.evaluation.calibration import threshold_for_share
-from edge_runtime.gate.adaptive import AdaptiveGate, log_odds
+from edge_runtime.answer.gate.adaptive import AdaptiveGate, log_odds
 
 
 class Fitted(NamedTuple):

@@ -18,11 +18,11 @@ from edge_export.evaluation.calibration import scores
 from edge_export.metrics import paired
 from edge_export.surround.hold import Fitted, decide
 from edge_export.surround.over_time import filtered, streams_of
+from edge_runtime.io.recordings.score import table_accuracy, table_macro_f1
 from edge_runtime.manifest import GateSpec
 from edge_runtime.manifest.surround import Surround, SurroundGate
-from edge_runtime.recordings.score import table_accuracy, table_macro_f1
-from edge_runtime.tasks.classification import Gate
-from edge_runtime.tasks.fusion import fuse
+from edge_runtime.model.tasks.classification import Gate
+from edge_runtime.model.tasks.fusion import fuse
 
 Bools = npt.NDArray[np.bool_]
 

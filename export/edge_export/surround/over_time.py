@@ -1,6 +1,6 @@
 """Fit of answers over time: which label follows which, how much a window's answer counts, and whether it pays.
 
-The device filters (`edge_runtime.over_time`); the same code is what is judged here.
+The device filters (`edge_runtime.model.over_time`); the same code is what is judged here.
 
 1. Labels of consecutive windows of a recording are counted. Its end counts as one change, to any label by its share:
    which exercise was recorded after which says nothing of a stream.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.surround.log_linear import Float64, cross_entropy
 from edge_runtime.manifest.surround import OverTime
-from edge_runtime.over_time import Filter
+from edge_runtime.model.over_time import Filter
 
 WEIGHTS = (0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25)
 """Weights of one window's answer that are tried."""

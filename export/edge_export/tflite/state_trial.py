@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from edge_runtime.engines.base import Array, EngineOptions
-from edge_runtime.engines.batch_trial import Carried, largest_batch
-from edge_runtime.engines.litert import affine_of, load_litert, samples
+from edge_runtime.base.system import subprocess_job
 from edge_runtime.errors import EngineError
-from edge_runtime.system import subprocess_job
+from edge_runtime.model.engines.base import Array, EngineOptions
+from edge_runtime.model.engines.batch_trial import Carried, largest_batch
+from edge_runtime.model.engines.litert import affine_of, load_litert, samples
 
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import Interpreter

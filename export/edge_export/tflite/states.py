@@ -39,8 +39,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_export.tflite import editing
 from edge_export.tflite.state_trial import try_copies
-from edge_runtime.engines.batch_trial import Carried
 from edge_runtime.errors import ConfigError, EngineError
+from edge_runtime.model.engines.batch_trial import Carried
 
 _VARIABLE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _ADVICE = "convert the model again with states as inputs and outputs (in Keras: return_state=True)"

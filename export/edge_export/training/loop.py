@@ -15,8 +15,8 @@ from edge_export.augment.sampler import Sampler
 from edge_export.data.dataset import Float32
 from edge_export.recipe.training_spec import Training
 from edge_export.training.history import History
+from edge_runtime.base.system.progress import Progress
 from edge_runtime.errors import ConfigError
-from edge_runtime.system.progress import Progress
 
 Batch = tuple[npt.NDArray[Any], ...]
 

@@ -36,7 +36,7 @@ from edge_export.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.training.teachers import Teacher as Answering
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.tuning.timing.machine import available_cores
+from edge_runtime.model.tuning.timing.machine import available_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.data.dataset import Float32
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
 
 Output = Literal["logits", "probabilities"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from edge_export.data.dataset import spread
 from edge_export.onnx_graph.model import Array
 from edge_export.variants.source import Source, by_row, call_shape, readable
-from edge_runtime.engines.base import TensorSpec
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.engines.base import TensorSpec
 
 LABELS = ("label", "labels")
 """Name of the array in a file, or of the ``.npy`` file, with the right class of each call."""

@@ -15,7 +15,7 @@ from edge_export.variants.data import Recording
 from edge_export.variants.graph import by_row_copy
 from edge_export.variants.source import Flow, Format, engine_of, load, run_through
 from edge_runtime.errors import EdgeError
-from edge_runtime.tuning.timing import Candidate, Machine, Plan, Timing, measure
+from edge_runtime.model.tuning.timing import Candidate, Machine, Plan, Timing, measure
 
 FLOAT, AGAIN = "float", "float again"
 """Names of the file that all are compared with, and of its second load, which shows what the noise is."""

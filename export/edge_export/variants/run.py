@@ -21,10 +21,10 @@ from edge_export.variants.judge import RecordedJudge
 from edge_export.variants.make import Calibrated, Made
 from edge_export.variants.measured import FLOAT, File, Results, answers_of, measure_files
 from edge_export.variants.source import Flow, Format, Source, flow_of
+from edge_runtime.base.hardware.discovery import this_device
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.hardware.discovery import this_device
-from edge_runtime.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import Plan
 
 HELD_OUT, LABELLED = 64, 4096
 """Calls at most that answers are compared on, without and with labels."""

@@ -13,9 +13,9 @@ import onnx
 from edge_export.onnx_graph.model import Array, from_proto, graphs_in, read_model
 from edge_export.package.child import in_child
 from edge_export.quantize.checks import fault_of
-from edge_runtime import engines
-from edge_runtime.engines.base import Engine, TensorSpec
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, one_line
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import Engine, TensorSpec
 
 Format = Literal["onnx", "tflite"]
 

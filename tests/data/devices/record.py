@@ -11,7 +11,7 @@ import json
 import re
 import sys
 
-from edge_runtime.hardware import files
+from edge_runtime.base.hardware import files
 
 PATTERNS = (
     "/proc/cpuinfo", "/proc/meminfo", "/proc/self/status", "/proc/device-tree/model", "/proc/device-tree/compatible",

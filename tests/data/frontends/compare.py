@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.frontends.build import build
 from edge_runtime.manifest.mel import Mel
+from edge_runtime.signal.frontends.build import build
 
 NOISE = (np.random.default_rng(1).normal(size=9000) * np.linspace(0.001, 0.3, 9000)).astype(np.float32)
 Pair = tuple[str, dict[str, Any], Any]

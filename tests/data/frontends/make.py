@@ -1,7 +1,7 @@
 """Rows that the libraries compute of one made sound: ``python make.py librosa|psf|tensorflow|torchaudio``.
 
 Each writes ``LIBRARY.npz`` beside this file: ``sound`` (4,000 samples of 16 bits at 16 kHz), ``versions``, and an array
-for each case of tests/edge_runtime/frontends/test_references.py. Run it in a throw-away environment with
+for each case of tests/edge_runtime/signal/frontends/test_references.py. Run it in a throw-away environment with
 
     librosa 0.11.0 (scipy 1.17.1) | python_speech_features 0.6 | tensorflow-cpu 2.21.0
     torch 2.13.0 and torchaudio 2.11.0

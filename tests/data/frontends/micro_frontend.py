@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pymicro_features import MicroFrontend  # type: ignore[import-not-found, unused-ignore]
 
-from edge_runtime.frontends.micro_frontend import MicroFrontendRows
 from edge_runtime.manifest.micro_frontend import MicroFrontend as Spec
+from edge_runtime.signal.frontends.micro_frontend import MicroFrontendRows
 
 HOP, FRAME = 160, 480
 SAMPLES = FRAME + 11 * HOP

@@ -24,9 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings.columns import OTHER_TIME_COLUMNS, TIME_COLUMNS, unit_of
+from edge_runtime.io.recordings.reader import iter_readings
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.columns import OTHER_TIME_COLUMNS, TIME_COLUMNS, unit_of
-from edge_runtime.recordings.reader import iter_readings
 from tests.edge_export.auto import recordings
 
 

@@ -19,12 +19,12 @@ from edge_export.splits import read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.io.recordings.csv_file import csv_columns
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.reader import iter_readings
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.csv_file import csv_columns
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import iter_readings
-from tests.edge_runtime.recordings.wav_files import write as write_wav
-from tests.edge_runtime.sources import test_partial as several
+from tests.edge_runtime.io.recordings.wav_files import write as write_wav
+from tests.edge_runtime.io.sources import test_partial as several
 
 Floats = npt.NDArray[np.float64]
 START = 1_700_000_000.0

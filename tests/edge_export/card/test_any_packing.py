@@ -13,14 +13,14 @@ from edge_export.card.kinds import kind_of
 from edge_export.cli import main
 from onnx import TensorProto, helper
 
-from edge_runtime.bundle.bundle import Bundle, open_bundle
-from edge_runtime.cli import main as edge_runtime
-from edge_runtime.embedding import open_model, replay
+from edge_runtime.app.python_api import open_model, replay
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.stages import ModelStage
+from edge_runtime.model.bundle.bundle import Bundle, open_bundle
+from edge_runtime.tools.cli import main as edge_runtime
 from tests import stateful
-from tests.edge_runtime.media.sounds import resampled
-from tests.edge_runtime.recordings import wav_files
+from tests.edge_runtime.base.media.sounds import resampled
+from tests.edge_runtime.io.recordings import wav_files
 
 CARD = """
 name = "leaky"

@@ -11,7 +11,7 @@ import pytest
 from edge_export.cli import main
 from onnx import numpy_helper
 
-from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.card.lookalikes import CARD, CASES, EVENED, ROWS, F, lstm, made, node
 
 

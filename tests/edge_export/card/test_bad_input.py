@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.codecs.config import CodecConfig, load_codec
-from edge_runtime.codecs.frame import FrameConfig
-from edge_runtime.codecs.pcm import PcmConfig
 from edge_runtime.errors import InputError
+from edge_runtime.io.codecs.config import CodecConfig, load_codec
+from edge_runtime.io.codecs.frame import FrameConfig
+from edge_runtime.io.codecs.pcm import PcmConfig
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame
 from tests.edge_export.card import test_any_packing as packing
-from tests.edge_runtime.codecs.pcm_streams import numbers, told_of, wav
-from tests.edge_runtime.intake.microphones import Microphone, converted
-from tests.edge_runtime.media.pictures import jpeg, stated
-from tests.edge_runtime.recordings import wav_files
+from tests.edge_runtime.base.media.pictures import jpeg, stated
+from tests.edge_runtime.io.codecs.pcm_streams import numbers, told_of, wav
+from tests.edge_runtime.io.recordings import wav_files
+from tests.edge_runtime.signal.intake.microphones import Microphone, converted
 
 PAGE = Path(__file__).parents[3] / "docs" / "cards.md"
 BLACK = np.zeros((12, 16, 3), np.uint8)

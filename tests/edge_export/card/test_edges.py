@@ -20,9 +20,9 @@ from edge_export.selection.timing import answers
 from edge_export.tflite.convert import convert
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_runtime import engines
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError
+from edge_runtime.model import engines
+from edge_runtime.model.engines.base import EngineOptions
 from tests.edge_export.card import models
 from tests.edge_export.graphs import GraphBuilder, onnx_answers
 

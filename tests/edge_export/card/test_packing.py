@@ -15,11 +15,11 @@ from edge_export.cli import main
 from edge_export.package.sign import new_key
 from onnx import numpy_helper
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.cli import main as edge_runtime
 from edge_runtime.errors import BundleError, ConfigError, EngineError
-from edge_runtime.tuning.timing.child import Trial
-from edge_runtime.windowing.recorded import cut_recording
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.tuning.timing.child import Trial
+from edge_runtime.signal.windowing.recorded import cut_recording
+from edge_runtime.tools.cli import main as edge_runtime
 from tests.edge_export.card import models
 from tests.edge_export.graphs import onnx_answers
 

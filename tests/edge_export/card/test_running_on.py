@@ -16,15 +16,15 @@ from ai_edge_litert.interpreter import Interpreter
 from edge_export.card import AnyCard, load_card, pack_any
 from edge_export.card.any_packing import PackedAny
 
-from edge_runtime.embedding import open_model
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.engines.subprocess_engine import WorkerEngine
+from edge_runtime.app.python_api import open_model
 from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.loading import LoadedVariant, Model
-from edge_runtime.model.states import StateStore
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.engines.subprocess_engine import WorkerEngine
+from edge_runtime.model.serving.loading import LoadedVariant, Model
+from edge_runtime.model.serving.states import StateStore
+from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
-from edge_runtime.windowing.window import Window
 from tests.edge_export.tflite.variables import UNITS, WIDTH, Remembering
 
 CHANNELS = ", ".join(f'{{ name = "c{k}", low = -3, high = 3 }}' for k in range(WIDTH))

@@ -13,10 +13,10 @@ import pytest
 from edge_export.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.embedding import open_model, replay
+from edge_runtime.app.python_api import open_model, replay
+from edge_runtime.io.recordings.reader import columns_of
 from edge_runtime.manifest.outputs import RegressionOutput
-from edge_runtime.recordings.reader import columns_of
+from edge_runtime.model.bundle.bundle import open_bundle
 
 CARD = """
 name = "heat"

@@ -11,12 +11,12 @@ import pytest
 from edge_export.cli import main
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
-from edge_runtime.bundle.signature import load_key
+from edge_runtime.base.system.iso8601 import parse_time
 from edge_runtime.clock import SystemClock
-from edge_runtime.system.iso8601 import parse_time
-from edge_runtime.update import announcement, freshness
-from edge_runtime.update.announcement import Announcement
-from edge_runtime.update.state import State
+from edge_runtime.model.bundle.signature import load_key
+from edge_runtime.operate.update import announcement, freshness
+from edge_runtime.operate.update.announcement import Announcement
+from edge_runtime.operate.update.state import State
 from tests.models import tiny_bundle
 
 

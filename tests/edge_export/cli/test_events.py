@@ -8,10 +8,10 @@ import pytest
 from edge_export.cli import main
 from edge_export.package.sign import new_key
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.signature import load_keys
-from edge_runtime.cli import main as edge_runtime
 from edge_runtime.event_rule import EventRule
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.signature import load_keys
+from edge_runtime.tools.cli import main as edge_runtime
 from tests.integration.running import answers, streams, write_recording
 from tests.models import tiny_bundle
 

@@ -15,7 +15,7 @@ from edge_export.recipe.network_spec import Embedding, Forest, Rocket
 from edge_export.recipe.recipe import parse
 
 from edge_runtime import schema
-from edge_runtime.system import toml
+from edge_runtime.base.system import toml
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "export.md").read_text("utf-8")

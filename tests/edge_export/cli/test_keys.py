@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from edge_export.cli import main
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.signature import load_key
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.signature import load_key
 from tests import models
 
 

@@ -9,8 +9,8 @@ import pytest
 from edge_export.cli import main
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.signature import load_key
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.signature import load_key
 from tests import models
 
 pytestmark = pytest.mark.skipif(not models.usable("onnxruntime"), reason="onnxruntime is not installed")
@@ -73,7 +73,7 @@ def test_a_bundle_that_was_changed_after_signing_is_not_signed_again(
     sign_bundle(bundle, SigningKey(key))
     with open_bundle(bundle) as opened:
         made = opened.file("signature.json")
-    from edge_runtime.bundle import archive  # noqa: PLC0415
+    from edge_runtime.model.bundle import archive  # noqa: PLC0415
 
     other = models.tiny_bundle(tmp_path / "other.edge", name="other")
     with open_bundle(other) as opened:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from edge_export.cli import main
 
-from edge_runtime.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.card.models import card_text
 from tests.edge_export.graphs import GraphBuilder
 from tests.edge_export.recipe_text import RECIPE

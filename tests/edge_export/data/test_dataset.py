@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.windowing.batch import with_context
-from edge_runtime.windowing.recorded import cut_recording
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.recorded import cut_recording
 from tests.edge_export.recordings import cut_windows, save_recordings
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel
-from edge_runtime.windowing.recorded import cut_recording
+from edge_runtime.signal.windowing.recorded import cut_recording
 from tests.edge_export.recordings import cut_windows
 
 

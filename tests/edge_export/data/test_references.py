@@ -9,8 +9,8 @@ from edge_export.data.labels import label_windows
 from edge_export.data.references import SPAN_ROWS, SPAN_S, measure_references, rates_of
 
 from edge_runtime.manifest import REFERENCE_LEVELS, Channel, InputContract
-from edge_runtime.windowing.recorded import Table
-from tests.edge_runtime.media.sounds import resampled
+from edge_runtime.signal.windowing.recorded import Table
+from tests.edge_runtime.base.media.sounds import resampled
 
 UNITS = {"ax": "g", "ay": "g", "az": "g", "t": "Cel"}
 

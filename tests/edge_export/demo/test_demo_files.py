@@ -12,11 +12,11 @@ from edge_export.data.dataset import Dataset, Windows, load_recordings
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
 from edge_export.evaluation.calibration import gate_metrics
 
-from edge_runtime.bundle.bundle import Bundle, open_bundle
-from edge_runtime.bundle.load import load_engine
-from edge_runtime.engines.base import EngineOptions
-from edge_runtime.system import toml
-from edge_runtime.tasks.classification import Gate
+from edge_runtime.base.system import toml
+from edge_runtime.model.bundle.bundle import Bundle, open_bundle
+from edge_runtime.model.bundle.load import load_engine
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.tasks.classification import Gate
 from tests.edge_export.recordings import cut_windows
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"

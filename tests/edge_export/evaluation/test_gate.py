@@ -12,7 +12,7 @@ from edge_export.evaluation.gate import fit_gate
 from edge_export.recipe.recipe import GateRecipe
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.tasks.classification import Gate
+from edge_runtime.model.tasks.classification import Gate
 
 N, CLASSES, GROUPS = 2000, 3, 8
 

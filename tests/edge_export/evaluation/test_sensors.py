@@ -26,17 +26,17 @@ from edge_export.package.rewrite import rewrite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.app import App
-from edge_runtime.config import parse
-from edge_runtime.drift.features import Repairs, measure
-from edge_runtime.drift.latch import CALM
-from edge_runtime.drift.words import notices
-from edge_runtime.embedding import open_model, replay
+from edge_runtime.app.application import App
+from edge_runtime.app.config import parse
+from edge_runtime.app.python_api import open_model, replay
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.io.sinks.memory import MemorySink
+from edge_runtime.io.sources import Deliver
 from edge_runtime.manifest import Channel, InputContract, Manifest
 from edge_runtime.manifest.drift import Repair, SensorReference
-from edge_runtime.sinks.memory import MemorySink
-from edge_runtime.sources import Deliver
-from edge_runtime.system.loop import Loop
+from edge_runtime.signal.drift.features import Repairs, measure
+from edge_runtime.signal.drift.latch import CALM
+from edge_runtime.signal.drift.words import notices
 from edge_runtime.types import Float32, Float64, Reading, SuspectPrediction
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "exercise-watch"
@@ -194,7 +194,7 @@ path = "log.db"
 
 
 def test_a_bundle_says_what_it_can_notice(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from edge_runtime.cli import main  # noqa: PLC0415 - as in a shell
+    from edge_runtime.tools.cli import main  # noqa: PLC0415 - as in a shell
 
     assert main(["inspect", str(bundle)]) == 0
     text = capsys.readouterr().out

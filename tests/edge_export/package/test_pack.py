@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from edge_export.package.pack import TOLERANCE, in_halves, pack
 
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.load import load_engine
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import BundleError, EngineError
 from edge_runtime.manifest import Channel, GateSpec, InputContract, OutputContract
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.load import load_engine
+from edge_runtime.model.engines.base import EngineOptions
 from tests import models
 
 INPUT = InputContract(channels=tuple(Channel(name=name, unit="m/s2") for name in "xyz"), rate_hz=50.0, window=16, hop=8)

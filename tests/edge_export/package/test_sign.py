@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from edge_export.cli import main
 from edge_export.package.sign import SigningKey, attach, new_key, sign_bundle, statement
 
-from edge_runtime.bundle import archive, signature
-from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
-from edge_runtime.bundle.describe import describe
-from edge_runtime.bundle.signature import load_key
 from edge_runtime.errors import BundleError, ConfigError, SignatureError
+from edge_runtime.model.bundle import archive, signature
+from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.model.bundle.describe import describe
+from edge_runtime.model.bundle.signature import load_key
 from tests import models
 
 

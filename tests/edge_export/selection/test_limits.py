@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.tuning.timing import Measurement, Timing, this_machine
+from edge_runtime.model.tuning.timing import Measurement, Timing, this_machine
 
 
 class Bench:
@@ -155,7 +155,7 @@ def test_for_any_architecture_only_what_runs_wherever_it_does_pushes_a_file_out(
 
 
 def test_a_target_needs_no_engine_of_this_workstation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_runtime.engines.available", lambda _format: ())
+    monkeypatch.setattr("edge_runtime.model.engines.available", lambda _format: ())
     bench = Bench().add("tflite-int8", ratio=0.3, targets=("aarch64",))
     assert "tflite-int8" in names(bench.choose(target="aarch64"))
     assert "tflite-int8" not in names(bench.choose(target="x86_64"))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from edge_export.selection.remote import measure_on, record
 
-from edge_runtime.bundle import archive
-from edge_runtime.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
-from edge_runtime.tuning.timing import Measurement, Plan, Timing, this_machine
+from edge_runtime.model.bundle import archive
+from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
+from edge_runtime.model.tuning.timing import Measurement, Plan, Timing, this_machine
 from tests import models
 
 pytestmark = pytest.mark.skipif(not models.usable("onnxruntime"), reason="onnxruntime is not installed")

@@ -10,7 +10,7 @@ import pytest
 from edge_export.selection.timing import answers, measure_candidates
 
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
-from edge_runtime.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import Plan
 from tests import models
 
 pytestmark = pytest.mark.skipif(
@@ -75,6 +75,6 @@ def test_windows_of_another_shape_are_an_error() -> None:
 
 
 def test_a_missing_engine_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_runtime.engines.available", lambda _format: ())
+    monkeypatch.setattr("edge_runtime.model.engines.available", lambda _format: ())
     with pytest.raises(IncompatibleError, match=r"tflite-int8 cannot run; run: pip install"):
         answers(models.variant("tflite-int8"), WINDOWS)

@@ -17,15 +17,15 @@ from edge_export.streaming import quantize_streaming
 from edge_export.streaming.bundle import CLOSE, stream_bundle
 from edge_export.tflite.convert import convert
 
-from edge_runtime import engines
-from edge_runtime.bundle.bundle import open_bundle
-from edge_runtime.bundle.variants import engine_for
-from edge_runtime.engines.base import EngineOptions
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract, OutputContract
-from edge_runtime.model.loading import LoadedVariant
+from edge_runtime.model import engines
+from edge_runtime.model.bundle.bundle import open_bundle
+from edge_runtime.model.bundle.variants import engine_for
+from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.serving.loading import LoadedVariant
+from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Float32, Reading
-from edge_runtime.windowing.window import Window, Windower
 from tests.edge_export.streaming import architectures as nets
 from tests.edge_export.streaming.signals import noise
 

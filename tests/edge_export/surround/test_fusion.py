@@ -10,7 +10,7 @@ from edge_export.surround.fusion import HALF, choose_fusion, fit_fusion
 from edge_export.surround.log_linear import cross_entropy
 
 from edge_runtime.manifest.surround import Fusion
-from edge_runtime.tasks.fusion import fuse
+from edge_runtime.model.tasks.fusion import fuse
 from edge_runtime.types import Float32
 from tests.edge_export.surround.streams import CLASSES, simulated
 

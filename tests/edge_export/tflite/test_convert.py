@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from edge_runtime.bundle.model_files import check
 from edge_runtime.errors import ConfigError
+from edge_runtime.model.bundle.model_files import check
 from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, operators, tflite_answers, windows
 from tests.edge_export.tflite.compare import Net, same
 

@@ -15,12 +15,12 @@ from ai_edge_litert.interpreter import Interpreter
 from edge_export.tflite import states
 from edge_export.tflite.states import TakenOut, take_states_out
 
-from edge_runtime.engines.base import Array, EngineOptions
-from edge_runtime.engines.litert import affine_of, load_litert
-from edge_runtime.engines.quantization import Affine
 from edge_runtime.errors import ConfigError
-from edge_runtime.frontends.micro_frontend import MicroFrontendRows
 from edge_runtime.manifest.micro_frontend import MicroFrontend
+from edge_runtime.model.engines.base import Array, EngineOptions
+from edge_runtime.model.engines.litert import affine_of, load_litert
+from edge_runtime.model.engines.quantization import Affine
+from edge_runtime.signal.frontends.micro_frontend import MicroFrontendRows
 from tests.edge_export.tflite.variables import KEPT, ROWS, WIDTH, Inside, Remembering, explicit
 
 WAKE_WORDS = ("alexa", "alexa_v1", "hey_jarvis", "okay_nabu", "vad")

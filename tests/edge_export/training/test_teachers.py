@@ -13,8 +13,8 @@ from edge_export.training.teachers import OnnxTeacher, log_probabilities
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Channel, InputContract
+from edge_runtime.signal.windowing.recorded import cut_recording
 from edge_runtime.types import Answer, Correction, Prediction
-from edge_runtime.windowing.recorded import cut_recording
 from tests.edge_export.graphs import GraphBuilder, device_net, onnx_answers, windows
 
 LABELS = ("still", "walk", "fall")

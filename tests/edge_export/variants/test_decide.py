@@ -9,7 +9,7 @@ from edge_export.variants import report
 from edge_export.variants.decide import Rule, decide, fastest
 from edge_export.variants.measured import File, Measured, Results
 
-from edge_runtime.tuning.timing import Timing, this_machine
+from edge_runtime.model.tuning.timing import Timing, this_machine
 
 FLOAT = Measured(
     file=File(name="float", family="float", format="onnx", model=b"x" * 1000, how=""),

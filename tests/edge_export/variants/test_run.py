@@ -14,7 +14,7 @@ from edge_export.variants.run import scheme_for
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import Plan
 from tests.edge_export.variants import models
 
 QUICK = Plan(rounds=2, block_s=0.0005)

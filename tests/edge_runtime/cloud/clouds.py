@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from edge_runtime.base.oip import Array, InferResponse, Parameter, TensorSpec
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.errors import CloudError, CloudUnavailable
-from edge_runtime.oip import Array, InferResponse, Parameter, TensorSpec
 
 Answer = Callable[[Array], dict[str, Array]]
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from edge_runtime import schema
+from edge_runtime.base.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudRejected, CloudUnavailable, ConfigError, InputError
-from edge_runtime.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.oip_servers import CLASSES, WINDOW, Moody, echo_model, linear_model, scores, windows
 
 TRANSPORTS = ["http-binary", "http-json", "http-gzip"]

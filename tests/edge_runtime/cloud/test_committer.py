@@ -17,12 +17,12 @@ import pytest
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.committer import AGAIN_S, Committer
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.durable.outbox.schema import Connection, connect_sqlite
-from edge_runtime.durable.sqlite_errors import Code
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
-from tests.edge_runtime.durable.outbox.outboxes import EVERYTHING, READ_FAILED, Failing, cases, ids, names
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.sqlite_errors import Code
+from tests.edge_runtime.store.durable.outbox.outboxes import EVERYTHING, READ_FAILED, Failing, cases, ids, names
 
 FULL: dict[str, int] = {"COMMIT": Code.FULL}
 """It can be opened and read."""

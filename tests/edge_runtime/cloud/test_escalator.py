@@ -12,23 +12,23 @@ import numpy as np
 import orjson
 import pytest
 
+from edge_runtime.base.oip import Array
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import Retry
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import forwarder, outbox_writer
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
-from edge_runtime.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult, control
-from edge_runtime.durable.outbox.schema import connect_sqlite
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import Array
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import Retry
-from edge_runtime.tasks.answers import FusedCorrection
+from edge_runtime.model.tasks.answers import FusedCorrection
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig, PutResult, control
+from edge_runtime.store.durable.outbox.schema import connect_sqlite
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.cloud.clouds import FakeCloud, high
-from tests.edge_runtime.durable.outbox.outboxes import WRITE_FAILED, Failing
 from tests.edge_runtime.manifests import manifest
+from tests.edge_runtime.store.durable.outbox.outboxes import WRITE_FAILED, Failing
 
 
 class Rig:

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.base.oip import Array, encode_response
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.http import HttpClient
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable
-from edge_runtime.oip import Array, encode_response
-from edge_runtime.server.server import ServeConfig, Server
+from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.oip_servers import (
     CLASSES,
     Certificates,

@@ -8,18 +8,18 @@ import numpy as np
 import orjson
 import pytest
 
+from edge_runtime.base.oip import Array
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import LIVE
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import UnaskableCase
-from edge_runtime.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.errors import CloudRejected, ConfigError
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
-from edge_runtime.oip import Array
-from edge_runtime.tasks.answers import FusedCorrection
+from edge_runtime.model.tasks.answers import FusedCorrection
+from edge_runtime.store.durable.outbox import DELIVERED, Closing, HardCase
 from edge_runtime.types import Correction
 from tests.edge_runtime.cloud.clouds import FakeCloud
 from tests.edge_runtime.manifests import manifest

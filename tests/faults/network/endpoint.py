@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import Retry
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.cloud.http import HttpClient
-from edge_runtime.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.metrics import Metrics
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import Retry
+from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.types import Correction, FinalAnswer, Hard, Prediction
 from tests.edge_runtime.manifests import manifest
 from tests.faults.oracle import History

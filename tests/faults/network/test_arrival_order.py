@@ -1,6 +1,6 @@
 """R10: windows do not depend on the order in which readings arrive, as long as they come within the lateness bound.
 
-`tests/edge_runtime/windowing/test_window.py` holds windows against a literal reading of the rules, one order per
+`tests/edge_runtime/signal/windowing/test_window.py` holds windows against a literal reading of the rules, one order per
 stream. Here streams are permuted: ten thousand orders, with repeats, over several keys at once; beyond the bound, each
 sample is accounted for. Broken on purpose, each seen to fail here: a bound that is half as long, repeats that are not
 noticed.
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.signal.windowing.config import WindowConfig
+from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Reading
-from edge_runtime.windowing.config import WindowConfig
-from edge_runtime.windowing.window import Window, Windower
 from tests.faults.conftest import Note, Tier
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ import random
 import time
 from pathlib import Path
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import Retry
+from edge_runtime.io.mqtt.client import BrokerClient
+from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import Retry
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.traffic import Answering, Sensor, turn, until
 from tests.faults.oracle import History

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_runtime.base.system.retry import Retry
 from edge_runtime.cloud.config import EscalationConfig
-from edge_runtime.system.retry import Retry
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.endpoint import PATIENCE_S, RIGHT, Answer, Device, Endpoint
 

@@ -18,13 +18,13 @@ from typing import ClassVar
 
 import pytest
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import RECONNECT, Retry
 from edge_runtime.clock import SimulatedClock
+from edge_runtime.io.mqtt.client import BrokerClient
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.io.mqtt.connector import Connector
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.connector import Connector
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import RECONNECT, Retry
 from tests.faults.conftest import Note, Tier
 from tests.faults.network.endpoint import RIGHT, Device, Endpoint
 from tests.faults.network.proxy import (

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from edge_runtime.base.system.loop import Loop
+from edge_runtime.base.system.retry import Retry
+from edge_runtime.io.mqtt.client import BrokerClient
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.io.mqtt.outbound_queue import Message
+from edge_runtime.io.mqtt.packets import Publish
 from edge_runtime.metrics import Metrics
-from edge_runtime.mqtt.client import BrokerClient
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.mqtt.outbound_queue import Message
-from edge_runtime.mqtt.packets import Publish
-from edge_runtime.system.loop import Loop
-from edge_runtime.system.retry import Retry
 from edge_runtime.types import Done
-from tests.edge_runtime.mqtt.clients import Inbox
+from tests.edge_runtime.io.mqtt.clients import Inbox
 from tests.faults.oracle import History
 
 

@@ -19,9 +19,9 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_runtime.system.secrets import ClientTls
-from tests.edge_runtime.mqtt.certificates import Authority
-from tests.edge_runtime.mqtt.clients import Bench, Inbox
+from edge_runtime.base.system.secrets import ClientTls
+from tests.edge_runtime.io.mqtt.certificates import Authority
+from tests.edge_runtime.io.mqtt.clients import Bench, Inbox
 from tests.faults.conftest import Note
 from tests.faults.security.certificates import sign_with
 from tests.faults.security.shipped_broker import SHIPPED, ShippedBroker

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from edge_runtime.app.config import AppConfig, parse
+from edge_runtime.base.system import toml
 from edge_runtime.cloud.config import CloudConfig
-from edge_runtime.config import AppConfig, parse
-from edge_runtime.demo.broker.broker import Broker
-from edge_runtime.demo.broker.broker import BrokerConfig as EmbeddedBrokerConfig
-from edge_runtime.model.config import ModelConfig
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.server.server import ServeConfig
-from edge_runtime.sinks.webhook import WebhookSinkConfig
-from edge_runtime.system import toml
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.io.sinks.webhook import WebhookSinkConfig
+from edge_runtime.model.serving.config import ModelConfig
+from edge_runtime.operate.server.server import ServeConfig
+from edge_runtime.tools.demo.broker.broker import Broker
+from edge_runtime.tools.demo.broker.broker import BrokerConfig as EmbeddedBrokerConfig
 from tests.faults.conftest import Note
 from tests.integration.running import Process, command
 from tests.models import tiny_bundle
@@ -38,7 +38,7 @@ SECRET_WORDS = ("password", "token", "secret", "username", "key_file", "credenti
 
 
 def default_text() -> str:
-    return files("edge_runtime.cli").joinpath("default.toml").read_text("utf-8")
+    return files("edge_runtime.tools.cli").joinpath("default.toml").read_text("utf-8")
 
 
 def listeners(pid: int) -> list[str]:

@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 import pytest
 
-from edge_runtime.observe.access import FIGURES, GUARDED
-from edge_runtime.observe.site import ObserveSite, Routes
+from edge_runtime.operate.observe.access import FIGURES, GUARDED
+from edge_runtime.operate.observe.site import ObserveSite, Routes
 from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, cut, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto

@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_runtime.base.system.secrets import ClientTls, SecretFile
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.connect import connect
-from edge_runtime.demo.broker.broker import Broker
 from edge_runtime.errors import EdgeError
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.system.secrets import ClientTls, SecretFile
-from tests.edge_runtime.mqtt.certificates import Authority
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker
+from tests.edge_runtime.io.mqtt.certificates import Authority
 from tests.faults.conftest import Note
 from tests.integration.running import Process, Publisher, cut, streams, until
 from tests.models import tiny_bundle

@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import config as configuration
+from edge_runtime.app import config as configuration
+from edge_runtime.base.system.secrets import ClientTls
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import CloudConfig
 from edge_runtime.cloud.connect import connect
 from edge_runtime.errors import CloudUnavailable, ConfigError
-from edge_runtime.mqtt.config import BrokerConfig
-from edge_runtime.sinks.webhook import WebhookSinkConfig
-from edge_runtime.system.secrets import ClientTls
-from tests.edge_runtime.mqtt.certificates import Authority
-from tests.edge_runtime.mqtt.clients import Bench
+from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.io.sinks.webhook import WebhookSinkConfig
+from tests.edge_runtime.io.mqtt.certificates import Authority
+from tests.edge_runtime.io.mqtt.clients import Bench
 from tests.faults.conftest import Note
 from tests.faults.security.certificates import self_signed
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.edge_runtime.update.devices import HOP, Factory, announcement, drop, state_of
-from tests.edge_runtime.update.files import FileServer
+from tests.edge_runtime.operate.update.devices import HOP, Factory, announcement, drop, state_of
+from tests.edge_runtime.operate.update.files import FileServer
 from tests.faults.conftest import Note, Tier
 from tests.faults.update.victims import Life, Victims
 

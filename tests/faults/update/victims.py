@@ -135,8 +135,8 @@ class Points:
 
 
 def _watch_all(points: Points, folder: Path) -> None:
-    from edge_runtime.model.host import Host  # noqa: PLC0415
-    from edge_runtime.pipeline import Pipeline  # noqa: PLC0415
+    from edge_runtime.answer.pipeline import Pipeline  # noqa: PLC0415
+    from edge_runtime.model.serving.host import Host  # noqa: PLC0415
 
     updates = str(folder / "updates")
 
@@ -157,8 +157,8 @@ def _watch_all(points: Points, folder: Path) -> None:
 
 
 def _die(order: Order) -> None:
-    from edge_runtime.model.loading import LoadedVariant  # noqa: PLC0415
-    from edge_runtime.update.shadow import Pair  # noqa: PLC0415
+    from edge_runtime.model.serving.loading import LoadedVariant  # noqa: PLC0415
+    from edge_runtime.operate.update.shadow import Pair  # noqa: PLC0415
 
     answer = LoadedVariant.predict
     leading = [order.dies_in_shadow]
@@ -198,12 +198,12 @@ def live(order: Order) -> NoReturn:
 
 
 def _run(order: Order, folder: Path, journal: Journal) -> None:
-    from edge_runtime.app import App  # noqa: PLC0415
-    from edge_runtime.bundle.sandbox import ProbeReport  # noqa: PLC0415
-    from edge_runtime.model import loading as model  # noqa: PLC0415
-    from edge_runtime.system.retry import Retry  # noqa: PLC0415
-    from edge_runtime.update import acquisition, rollout  # noqa: PLC0415
-    from tests.edge_runtime.update.devices import Answers, Ticker, configured  # noqa: PLC0415
+    from edge_runtime.app.application import App  # noqa: PLC0415
+    from edge_runtime.base.system.retry import Retry  # noqa: PLC0415
+    from edge_runtime.model.bundle.sandbox import ProbeReport  # noqa: PLC0415
+    from edge_runtime.model.serving import loading as model  # noqa: PLC0415
+    from edge_runtime.operate.update import acquisition, rollout  # noqa: PLC0415
+    from tests.edge_runtime.operate.update.devices import Answers, Ticker, configured  # noqa: PLC0415
 
     def unprobed(_bundle: Any, variant: str, *_: Any, **__: Any) -> ProbeReport:
         return ProbeReport(variant=variant, outcome="ok")
@@ -251,11 +251,11 @@ def serve() -> None:
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: F401, PLC0415
 
     from edge_runtime import app  # noqa: F401, PLC0415
-    from edge_runtime.engines import onnx  # noqa: F401, PLC0415
-    from edge_runtime.sinks import jsonl  # noqa: F401, PLC0415
-    from edge_runtime.sources import recording  # noqa: F401, PLC0415
-    from edge_runtime.update import updates  # noqa: F401, PLC0415
-    from tests.edge_runtime.update import devices  # noqa: F401, PLC0415
+    from edge_runtime.io.sinks import jsonl  # noqa: F401, PLC0415
+    from edge_runtime.io.sources import recording  # noqa: F401, PLC0415
+    from edge_runtime.model.engines import onnx  # noqa: F401, PLC0415
+    from edge_runtime.operate.update import updates  # noqa: F401, PLC0415
+    from tests.edge_runtime.operate.update import devices  # noqa: F401, PLC0415
 
     for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115 - a child must not read ahead
         pid = os.fork()

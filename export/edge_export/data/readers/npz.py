@@ -18,10 +18,10 @@ from edge_export.data.readers.meaning import class_of, find_in
 from edge_export.data.readers.samples import read_samples
 from edge_export.data.readers.spec import NpzReader, Sensor
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.tables import NO_TIME
 from edge_runtime.manifest import Channel
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.tables import NO_TIME
-from edge_runtime.windowing.recorded import Table
+from edge_runtime.signal.windowing.recorded import Table
 
 
 def read_npz(

@@ -10,9 +10,9 @@ import numpy as np
 
 from edge_export.data.dataset import Float32, Float64
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.reader import iter_blocks
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.reader import iter_blocks
 
 
 class Samples(NamedTuple):

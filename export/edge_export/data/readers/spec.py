@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edge_runtime.codecs.numbers import TimeUnit
+from edge_runtime.io.codecs.numbers import TimeUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

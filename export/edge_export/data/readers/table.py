@@ -14,10 +14,10 @@ from edge_export.data.readers.meaning import class_of, find_in, named
 from edge_export.data.readers.samples import Samples, read_samples
 from edge_export.data.readers.spec import TableReader
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings.layout import RecordingLayout
+from edge_runtime.io.recordings.tables import NO_TIME
 from edge_runtime.manifest import Channel
-from edge_runtime.recordings.layout import RecordingLayout
-from edge_runtime.recordings.tables import NO_TIME
-from edge_runtime.windowing.recorded import Table
+from edge_runtime.signal.windowing.recorded import Table
 
 BACK_S = 1.0
 """Step back of the stamps that is no disorder of a few samples."""

@@ -10,7 +10,7 @@ import numpy as np
 from edge_export.data.dataset import Recording
 from edge_export.data.readers.meaning import class_of, find_in, named
 from edge_export.data.readers.spec import WavReader
-from edge_runtime.recordings.wav import read_sound
+from edge_runtime.io.recordings.wav import read_sound
 
 
 def read_wav(reader: WavReader, path: Path, name: str, classes: Sequence[str], rate_hz: float) -> Recording | None:

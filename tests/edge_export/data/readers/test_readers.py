@@ -14,9 +14,9 @@ from edge_export.data.readers import Events, NpzReader, Origin, Reader, Sensor, 
 from edge_export.package.evaluation_file import RECORDINGS, write_evaluation
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.io.recordings.reader import iter_readings
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.recordings.reader import iter_readings
-from edge_runtime.windowing.window import Windower
+from edge_runtime.signal.windowing.window import Windower
 
 ORIGIN = Origin(name="made up", source="this test", licence="CC0")
 CHANNELS = (Channel(name="ax", unit="g"), Channel(name="ay", unit="g"))

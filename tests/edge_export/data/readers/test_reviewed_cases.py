@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from edge_export.data.readers import Origin, TableReader, read
 
-from edge_runtime.cases.export import export
-from edge_runtime.cases.store import CaseStore
-from tests.edge_runtime.cases.kept import CONTRACT, case
+from edge_runtime.store.cases.export import export
+from edge_runtime.store.cases.store import CaseStore
+from tests.edge_runtime.store.cases.kept import CONTRACT, case
 
 
 def test_each_labelled_case_is_a_recording_with_its_label_and_its_sensor_as_group(tmp_path: Path) -> None:

@@ -1,0 +1,4 @@
+"""Everything put together: configuration, composition, workers, and the Python API.
+
+Imports everything but `tools`.
+"""

@@ -1,1 +1,0 @@
-"""Parts of an application that are composed of several rooms; `edge_runtime.app` puts them together."""

@@ -1,0 +1,204 @@
+"""From a source's configuration to the source."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import ConfigError
+from edge_runtime.io.codecs.config import CodecConfig, load_codec
+from edge_runtime.io.codecs.document_config import DocumentConfig
+from edge_runtime.io.sources import Source
+from edge_runtime.io.sources.decoding import Decoder, Notices
+from edge_runtime.manifest import InputContract
+from edge_runtime.metrics import Metrics
+from edge_runtime.schema import OneOf
+
+if TYPE_CHECKING:
+    from edge_runtime.io.mqtt.config import BrokerConfig
+    from edge_runtime.io.sources.alsa import AlsaConfig
+    from edge_runtime.io.sources.channel_topics import Origin
+    from edge_runtime.io.sources.iio import IioConfig
+    from edge_runtime.io.sources.mqtt import Broker, MqttSourceConfig
+    from edge_runtime.io.sources.recording import RecordingConfig
+    from edge_runtime.io.sources.serial import SerialConfig
+    from edge_runtime.io.sources.stdin import StdinConfig
+
+    SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig | SerialConfig | IioConfig | AlsaConfig
+else:
+    SourceConfig = OneOf(
+        mqtt="edge_runtime.io.sources.mqtt:MqttSourceConfig",
+        recording="edge_runtime.io.sources.recording:RecordingConfig",
+        stdin="edge_runtime.io.sources.stdin:StdinConfig",
+        serial="edge_runtime.io.sources.serial:SerialConfig",
+        iio="edge_runtime.io.sources.iio:IioConfig",
+        alsa="edge_runtime.io.sources.alsa:AlsaConfig",
+    )
+
+
+HEADER_BYTES: Final = 2**17
+"""Largest topic and properties of a message, about."""
+
+
+def build_source(
+    config: SourceConfig,
+    *,
+    name: str,
+    contract: InputContract,
+    broker_clients: Mapping[str, Broker],
+    metrics: Metrics,
+    clock: Clock,
+    live: bool = True,
+) -> Source:
+    """Make a source. It opens nothing before `Source.open`.
+
+    Args:
+        config: which one.
+        name: as it appears in messages and metrics.
+        contract: channels and rate that its codec must produce.
+        broker_clients: brokers by name.
+        metrics: receives its counts.
+        clock: where time comes from.
+        live: see `edge_runtime.io.sources.mqtt.make_source`.
+
+    Raises:
+        ConfigError: the codec's library is missing, or its settings do not fit the channels.
+    """
+    notices = Notices(metrics, name)
+
+    def decoder(codec: CodecConfig) -> Decoder:
+        return Decoder(
+            load_codec(codec, contract.channels, rate_hz=contract.rate_hz, notice=notices, frame=contract.frame),
+            metrics,
+            clock,
+        )
+
+    if config.type == "mqtt":
+        from edge_runtime.io.sources.mqtt import make_source  # noqa: PLC0415 - only what the application names
+
+        broker = broker_clients[config.broker]
+        return make_source(config, broker, contract, metrics, clock, name=name, live=live)
+    if config.type == "recording":
+        from edge_runtime.io.sources.recording import RecordingSource  # noqa: PLC0415
+
+        return RecordingSource(config, contract, metrics, clock, name=name)
+    if config.type == "serial":
+        from edge_runtime.io.sources.serial import SerialSource  # noqa: PLC0415
+
+        return SerialSource(config, decoder(config.codec), metrics, clock, name=name)
+    if config.type == "iio":
+        from edge_runtime.io.sources.iio import IioSource  # noqa: PLC0415
+
+        return IioSource(config, contract, metrics, clock, name=name)
+    if config.type == "alsa":
+        from edge_runtime.io.sources.alsa import AlsaSource  # noqa: PLC0415
+
+        return AlsaSource(config, contract, metrics, clock, name=name)
+    from edge_runtime.io.sources.stdin import StdinSource  # noqa: PLC0415
+
+    return StdinSource(config, decoder(config.codec), clock=clock, name=name)
+
+
+def with_room(broker: BrokerConfig, name: str, sources: Sequence[SourceConfig]) -> BrokerConfig:
+    """Return a broker's settings with room for pictures, where its largest message is the default and they need more.
+
+    A broker that speaks MQTT 5 keeps larger messages to itself, so nothing here could count them.
+    """
+    own = [one.codec for one in sources if one.type == "mqtt" and one.broker == name and one.codec.type == "frame"]
+    needed = max((codec.max_bytes + HEADER_BYTES for codec in own), default=0)
+    defaults = {field.name: field.default for field in dataclasses.fields(broker)}
+    if broker.max_packet_bytes != defaults["max_packet_bytes"] or needed <= broker.max_packet_bytes:
+        return broker
+    return dataclasses.replace(broker, max_packet_bytes=needed)
+
+
+def brings_parts(config: SourceConfig) -> bool:
+    """Return whether a source's readings may hold some of the channels only."""
+    if config.type == "recording" and (config.mqtt or config.partial):
+        return config.partial or any(map(brings_parts, config.mqtt))
+    topics = config.type == "mqtt" and config.channels
+    return bool(topics or getattr(getattr(config, "codec", None), "partial", False))
+
+
+def require_channels(configs: Sequence[SourceConfig], contract: InputContract) -> None:
+    """Refuse sources that do not bring every channel between them, to one key: no window would ever be whole.
+
+    Args:
+        configs: all sources of an application.
+        contract: of the model; a channel that says whether another one is missing is made, not brought.
+
+    Raises:
+        ConfigError: names the channels or topics, and what to write.
+    """
+    names = [channel.name for channel in contract.channels if not channel.mask_of]
+    brought = {name for config in configs for name in _brings(config, names)}
+    if lacking := [name for name in names if name not in brought]:
+        raise ConfigError(
+            f"no source brings {', '.join(lacking)}: add to channels under [[source]] the topic, or under "
+            "[source.codec] the field, that has it"
+        )
+    if any(config.type == "mqtt" or (config.type == "recording" and config.mqtt) for config in configs):
+        from edge_runtime.io.sources.channel_topics import check_meeting  # noqa: PLC0415 - MQTT, only where it is used
+
+        masked = {channel.mask_of for channel in contract.channels}  # a window may do without them
+        origins = [origin for config in configs for origin in _origins(config, names)]
+        check_meeting(origins, frozenset(names) - masked)
+
+
+def _origins(config: SourceConfig, names: Sequence[str]) -> list[Origin]:
+    """Return what brings channels: the topic filters of a source, each for itself, or the source."""
+    from edge_runtime.io.sources.channel_topics import ANY_KEY, Origin, keys_of, without_group  # noqa: PLC0415
+
+    if config.type == "recording" and config.mqtt:
+        return [origin for one in config.mqtt for origin in _origins(one, names)]
+    if config.type != "mqtt":
+        return [Origin("", ANY_KEY, frozenset(_brings(config, names)))]
+    # Other codecs may make keys of their own.
+    key = config.key if isinstance(config.codec, DocumentConfig) else "payload"
+    by_topic = {
+        pattern: [name for name, topic in config.channels.items() if topic == pattern] or _brings(config, names)
+        for pattern in config.patterns
+    }
+    return [Origin(plain := without_group(one), keys_of(plain, key), frozenset(by_topic[one])) for one in by_topic]
+
+
+def _brings(config: SourceConfig, names: Sequence[str]) -> Collection[str]:
+    """Return the channels that a source may bring."""
+    if config.type == "recording":
+        return {name for one in config.mqtt for name in _brings(one, names)} if config.mqtt else names
+    if config.type == "mqtt" and config.channels:
+        return config.channels
+    codec = getattr(config, "codec", None)
+    return codec.brings(names) if isinstance(codec, DocumentConfig) else names
+
+
+def as_recording(sources: Sequence[SourceConfig], files: Sequence[Path]) -> RecordingConfig:
+    """Return the settings by which files are read as live sources read what they receive.
+
+    Args:
+        sources: of an application: mqtt sources for captured messages, or one other.
+        files: to be played.
+
+    Raises:
+        ConfigError: there is none, they are of several kinds, or what such a source receives is not kept in files.
+    """
+    from edge_runtime.io.sources.recording import RecordingConfig  # noqa: PLC0415 - only where files are played
+
+    mqtt = tuple(source for source in sources if source.type == "mqtt")
+    if mqtt and len(mqtt) == len(sources):
+        return RecordingConfig(files=tuple(files), mqtt=mqtt)
+    if len(sources) != 1:
+        raise ConfigError(
+            f"{len(sources)} [[source]] tables: keep the one that the files are of, or several of type mqtt"
+        )
+    (source,) = sources
+    if source.type == "recording":
+        return dataclasses.replace(source, files=tuple(files), speed=0.0)
+    if source.type in {"stdin", "serial"} and source.by_lines:
+        return RecordingConfig(files=tuple(files), format="lines", key=source.key, codec=source.codec)
+    raise ConfigError(
+        f"what a source of type {source.type} receives cannot be read from a file; write [[source]] of type recording"
+    )

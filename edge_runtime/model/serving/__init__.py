@@ -1,0 +1,1 @@
+"""A model that answers: loading, fallback chain, failover."""

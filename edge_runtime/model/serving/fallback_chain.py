@@ -1,0 +1,277 @@
+"""Construction of a fallback chain: a bundle's backends on this machine, their order, and how each is proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from edge_runtime.clock import Clock
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest import Manifest, Variant
+from edge_runtime.metrics import Metrics
+from edge_runtime.model.bundle.bundle import Bundle, Floats
+from edge_runtime.model.bundle.golden import replay, verify_golden
+from edge_runtime.model.bundle.load import load_engine
+from edge_runtime.model.bundle.sandbox import probe
+from edge_runtime.model.bundle.together import in_calls_of, keep_rows_apart
+from edge_runtime.model.bundle.variants import engine_for, refusals
+from edge_runtime.model.engines.base import Engine, EngineOptions
+from edge_runtime.model.engines.subprocess_engine import WorkerEngine
+from edge_runtime.model.serving.accelerator_choice import automatic
+from edge_runtime.model.serving.backend import Backend, Loaded
+from edge_runtime.model.serving.failover import FallbackChain
+from edge_runtime.model.serving.loading import LoadedVariant, Model, load_model
+from edge_runtime.model.serving.states import StateStore
+
+if TYPE_CHECKING:
+    from edge_runtime.model.engines.config import Isolate
+    from edge_runtime.model.serving.config import ModelConfig
+    from edge_runtime.model.tuning.results import Setting, Tuning
+
+_CHECKED: Final = 8
+"""Golden vectors that one check replays: a few milliseconds. The next check takes the next ones."""
+
+
+class ProvenVariant(LoadedVariant):
+    """A loaded variant that can be asked for its golden vectors again.
+
+    Args:
+        manifest: of the bundle.
+        variant: which file of it.
+        engine: the loaded model.
+        golden: inputs (n, channels, samples) and expected answers (n, ...).
+        max_batch: windows in one call.
+        states: see `LoadedVariant`.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        variant: Variant,
+        engine: Engine,
+        golden: tuple[Floats, Floats],
+        max_batch: int = 32,
+        states: StateStore | None = None,
+    ) -> None:
+        super().__init__(manifest, variant, engine, max_batch, states)
+        self._inputs, self._expected = golden
+        self._next = 0
+
+    def check(self) -> None:
+        """See `edge_runtime.model.serving.backend.Loaded`."""
+        at, self._next = self._next, self._next + _CHECKED
+        if self._next >= len(self._inputs):
+            self._next = 0
+        replay(self.engine, self.variant, self._inputs[at : at + _CHECKED], self._expected[at : at + _CHECKED])
+
+
+def backends_of(
+    bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str], tuning: Tuning | None = None
+) -> list[Backend]:
+    """List the backends of a bundle on this machine, best first.
+
+    1. The accelerator that has won here, with the variant that it won with (`edge_runtime.model.serving.accelerator_choice`);
+       where the configuration names accelerators, these, with the first variant.
+    2. The first variant on the CPU.
+    3. The others on the CPU, in the order of `_stand_ins`.
+
+    One that has failed keeps its place: it has to prove itself again before it answers.
+
+    Args:
+        bundle: an open bundle.
+        first: the variant to answer as long as it can.
+        config: accelerators, what may stand in, and what runs in a process of its own.
+        failed: reasons by the name of the backend; one that hung in this process's place comes back in its own.
+        tuning: what was measured of the bundle on this machine.
+
+    Raises:
+        ConfigError: the bundle has no variant of a name that `config` gives.
+    """
+    settings = tuning.settings(config.threads) if tuning else {}
+    cost = _costs(bundle.manifest, tuning, config.threads)
+    others = _stand_ins(bundle, first, config.fallbacks, list(settings), cost)
+    ways: list[tuple[Variant, Mapping[str, Mapping[str, Any]], Setting | None]] = []
+    if (won := automatic(bundle, tuning, config)) is not None:  # rule 1
+        ways.append((won.variant, won.providers, won.setting))
+    elif config.accelerators:
+        ways.append((first, config.accelerators, None))
+    ways += [(variant, {}, settings.get(variant.name)) for variant in (first, *others)]  # rules 2 and 3
+    return [
+        _backend(variant, accelerators, setting, cost[variant.name], config.isolate, failed)
+        for variant, accelerators, setting in ways
+    ]
+
+
+def _stand_ins(
+    bundle: Bundle, first: Variant, fallbacks: Sequence[str] | None, tuned: Sequence[str], cost: Mapping[str, float]
+) -> list[Variant]:
+    """List the variants that may stand in for the first one, best first.
+
+    1. Those that the configuration names, in its order.
+    2. Where it names none, all that run here: those that were measured, in the order of the measurements (`tuned`);
+       then those that cost no more than the first, in the manifest's order of preference; then the rest, by cost.
+    """
+    variants = {variant.name: variant for variant in bundle.manifest.variants}
+    if fallbacks:  # rule 1
+        for name in fallbacks:
+            if name not in variants:
+                has = ", ".join(variants)
+                raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {has}")
+        return [variants[name] for name in dict.fromkeys(fallbacks) if name != first.name]
+    places = {name: place for place, name in enumerate(tuned)}
+    others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
+    others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))  # rule 2
+    return others
+
+
+def _backend(
+    variant: Variant,
+    accelerators: Mapping[str, Mapping[str, Any]],
+    setting: Setting | None,
+    cost: float,
+    isolate: Isolate,
+    failed: Mapping[str, str],
+) -> Backend:
+    name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
+    return Backend(
+        name=name,
+        variant=variant,
+        cost=cost,
+        engine=setting.engine if setting else "",
+        threads=setting.threads if setting else 0,
+        batch=setting.batch if setting else 0,
+        accelerators=accelerators,
+        apart=isolate == "all"
+        or (isolate == "accelerators" and bool(accelerators))
+        or failed.get(name, "").startswith("hung"),
+    )
+
+
+def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str, float]:
+    """Cost of a window on the processor, by variant; an accelerator's draw is not measured, so it counts the same.
+
+    Processor time where this machine has measured it, which is what warms a board, and infinite for what it could not
+    measure. Else the latency that the manifest states for every variant, else the size of the file.
+    """
+    if tuning is not None:
+        measured = {one.variant: one.cpu_us for one in tuning.ranked(threads)}
+        return {variant.name: measured.get(variant.name, math.inf) for variant in manifest.variants}
+    if all("latency_us" in variant.cost for variant in manifest.variants):
+        return {variant.name: variant.cost["latency_us"] for variant in manifest.variants}
+    return {variant.name: float(variant.size) for variant in manifest.variants}
+
+
+def _record_placement(metrics: Metrics, backend: Backend, engine: Engine) -> None:
+    """Record what an accelerator took of the model: an engine puts the rest on the CPU unasked."""
+    placement = getattr(engine, "placement", None)
+    if placement is not None:
+        taken = placement.taken(tuple(backend.accelerators))
+        metrics.gauges["model_nodes_accelerated"] = float(taken)
+        metrics.gauges["model_nodes_on_cpu"] = float(placement.total - taken)
+
+
+def start(
+    config: ModelConfig, *, clock: Clock, metrics: Metrics, handed_over: Mapping[str, Any] | None = None
+) -> tuple[Model, FallbackChain]:
+    """Load the model that a configuration names, or where that fails, one that may stand in for it.
+
+    Args:
+        config: which bundle, and what of it.
+        clock: says whether it has expired; monotonic time for the fallback chain.
+        metrics: receives what the fallback chain counts.
+        handed_over: what `FallbackChain.hand_over` of the process before this one said.
+
+    Raises:
+        ConfigError, BundleError, EngineError: as `edge_runtime.model.serving.loading.load_model`.
+    """
+    handed_over = handed_over or {}
+    failed = dict(handed_over.get("failed", {}))
+    before = set(failed)
+    model = load_model(config, clock, failed)
+    new = [name for name in failed if name not in before]
+    first = handed_over.get("first") or next(iter(new), model.variant.name)
+    try:
+        return model, build_fallback_chain(model, config, clock=clock, metrics=metrics, first=first, failed=failed)
+    except BaseException:
+        model.close()
+        raise
+
+
+def build_fallback_chain(
+    model: Model,
+    config: ModelConfig,
+    *,
+    clock: Clock,
+    metrics: Metrics,
+    first: str = "",
+    failed: Mapping[str, str] | None = None,
+) -> FallbackChain:
+    """Build a fallback chain around a model that is loaded already.
+
+    Args:
+        model: loaded on the CPU; stays the owner of the bundle, and is closed after the fallback chain.
+        config: what may stand in for it, and how long it may take.
+        clock: monotonic time.
+        metrics: receives what the fallback chain counts, and the gauges ``model_nodes_accelerated`` and
+            ``model_nodes_on_cpu`` of a backend on accelerators, where the engine can say.
+        first: variant to answer as long as it can; empty is the model's.
+        failed: reasons by the name of the backend.
+
+    Raises:
+        ConfigError: the bundle has no variant of a name that `config` gives.
+    """
+    bundle, failed = model.bundle, failed or {}
+
+    def load(backend: Backend) -> Loaded:
+        name, accelerators, engine = (
+            backend.variant.name,
+            backend.accelerators,
+            backend.engine or engine_for(backend.variant),
+        )
+        options = EngineOptions(threads=backend.threads or config.threads, max_batch=config.max_batch)
+        probe(
+            bundle, name, options, engine=engine, provider_options=accelerators, timeout_s=config.load_timeout_s
+        ).require()
+        if not backend.apart:
+            loaded = load_engine(bundle, name, options, engine=engine, provider_options=accelerators, probe_first=False)
+            _record_placement(metrics, backend, loaded)
+            return proven(backend.variant, in_calls_of(loaded, backend.batch))
+        worker = WorkerEngine(
+            engine,
+            bundle.read_variant(name),
+            options,
+            accelerators,
+            deadline_s=config.deadline_ms / 1e3,
+            load_timeout_s=config.load_timeout_s,
+        )
+        try:
+            verify_golden(worker, bundle, name)
+            apart = keep_rows_apart(worker, bundle, name, config.max_batch)
+        except BaseException:
+            worker.close()
+            raise
+        _record_placement(metrics, backend, worker)
+        return proven(backend.variant, in_calls_of(apart, backend.batch))
+
+    def proven(variant: Variant, engine: Engine) -> ProvenVariant:
+        golden = bundle.golden(variant.name)
+        return ProvenVariant(bundle.manifest, variant, engine, golden, config.max_batch, model.states)
+
+    backends = backends_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
+    names = [backend.name for backend in backends]
+    here = names.index(model.variant.name)
+    if backends[here].apart:
+        model.engine.close()  # a process of its own takes its place
+    return FallbackChain(
+        bundle.manifest,
+        backends,
+        load,
+        clock=clock,
+        metrics=metrics,
+        loaded={} if backends[here].apart else {here: proven(model.variant, model.engine)},
+        failed={names.index(name): reason for name, reason in failed.items() if name in names},
+        max_batch=config.max_batch,
+        states=model.states,
+        check_interval_s=config.check_interval_s,
+    )

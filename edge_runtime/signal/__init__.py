@@ -1,0 +1,4 @@
+"""Readings to windows that can be trusted: windows, front ends, intake checks, drift.
+
+Imports `base`, `manifest` and the ground.
+"""

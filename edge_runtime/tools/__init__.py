@@ -1,0 +1,4 @@
+"""Commands, and what only commands need: listening, recording, batches, benchmarks, the demo.
+
+Imports everything; nothing imports it.
+"""

@@ -1,0 +1,146 @@
+"""``edge-runtime record``: live traffic of sources into a file that ``replay`` and ``edge-export auto`` take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_runtime.errors import ConfigError
+from edge_runtime.tools.cli.arguments import existing_file, factor, output_file
+
+if TYPE_CHECKING:
+    from edge_runtime.tools.record.labels import Labels
+    from edge_runtime.tools.record.recorder import Recorded, Recorder
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "record",
+        help="write live traffic to a CSV file, with labels set while it runs",
+        description=(
+            "Write what the sources of an application deliver to a new CSV file, with the label of the moment. In a "
+            "terminal, the keys 1 to 9 choose among the labels, and 0 pauses; on a pipe, each line is a label, and an "
+            "empty line pauses. The file needs no model: brokers and sources suffice, as edge-runtime listen --write "
+            "makes them. A killed process loses nothing that it was handed; a power cut costs the last second. Ctrl-C "
+            "or SIGTERM ends it. Exit code 1: nothing was recorded, or the disk failed."
+        ),
+        epilog=(
+            "examples:\n"
+            "  edge-runtime record app.toml --out walk1.csv --label walking --seconds 60\n"
+            "  edge-runtime record app.toml --out anna.csv --person anna --label walking --label sitting\n"
+            "  edge-runtime replay watch.edge walk1.csv --labels label"
+        ),
+    )
+    parser.add_argument("config", type=existing_file, metavar="APP.toml", help="an application, or brokers and sources")
+    parser.add_argument("--out", type=output_file, required=True, metavar="FILE.csv", help="a new file")
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="NAME", help="class of the rows; several have the keys 1 to 9"
+    )
+    parser.add_argument("--person", default="", metavar="NAME", help="who moves (default: each key is a person)")
+    parser.add_argument("--seconds", type=factor, metavar="N", help="how long (default: until Ctrl-C)")
+    parser.add_argument(
+        "--channel",
+        type=_channel,
+        action="append",
+        default=[],
+        metavar="NAME=UNIT",
+        help="a channel that the sources do not name, or its unit; may be repeated",
+    )
+    parser.add_argument("--rate", type=factor, default=0.0, metavar="HZ", help="samples per second, without a model")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record, and print what there is."""
+    from edge_runtime.base.system.signals import stopped_by_signals  # noqa: PLC0415
+    from edge_runtime.io.recordings.writer import RecordingWriter  # noqa: PLC0415
+    from edge_runtime.tools.record.labels import Labels  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.tools.record.plan import load_plan  # noqa: PLC0415
+    from edge_runtime.tools.record.recorder import Recorder  # noqa: PLC0415
+
+    if options.out.suffix.lower() != ".csv":
+        raise ConfigError(f"--out {options.out}: recordings are written as CSV; call it {options.out.stem}.csv")
+    _check_texts(options)
+    plan = load_plan(options.config, dict(options.channel), options.rate)
+    labels = Labels(options.label, changed=lambda: _say(f"now: {labels.current or 'paused'}"))
+    writer = RecordingWriter(options.out, plan.contract.channels, labelled=bool(options.label))
+    try:
+        recorder = Recorder(plan, writer, labels, person=options.person)
+        if options.seconds:
+            recorder.loop.call_later(options.seconds, recorder.stop)
+        lines = not any(source.type == "stdin" for source in plan.sources)
+        with (
+            stopped_by_signals(recorder.stop),
+            labels.read_from(0 if lines else -1, recorder.loop) as keys,
+        ):
+            _say(_how(labels, options, keys=keys))
+            recorded = recorder.run(_shown if sys.stderr.isatty() else lambda _: None)
+        recorder.close()
+    finally:
+        writer.close()
+        if not writer.rows:
+            options.out.unlink(missing_ok=True)
+    return _report(recorder, recorded, options.out, labels)
+
+
+def _channel(text: str) -> tuple[str, str]:
+    name, _, unit = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=UNIT, for example ax=m/s2")
+    return name, unit
+
+
+def _check_texts(options: argparse.Namespace) -> None:
+    """Refuse labels and names that would not stand in one cell of one line."""
+    from edge_runtime.tools.record.labels import MAX_LABEL  # noqa: PLC0415
+
+    for text in (*options.label, options.person):
+        if not (text.isprintable() and len(text) <= MAX_LABEL) or text != text.strip():
+            raise ConfigError(f"{text!r}: a label or name is a printable text of at most {MAX_LABEL} characters")
+    if "" in options.label:
+        raise ConfigError("--label: name it; without --label, rows have none")
+
+
+def _how(labels: Labels, options: argparse.Namespace, *, keys: bool) -> str:
+    """Tell how it is steered."""
+    until = f"for {options.seconds:g} s" if options.seconds else "until Ctrl-C"
+    if not keys or not labels.names:
+        return f"recording to {options.out} {until}" + (f": {labels.current}" if labels.current else "")
+    choices = ", ".join(f"{i} {name}" for i, name in enumerate(labels.names[:9], start=1))
+    return f"recording to {options.out} {until}; keys: {choices}, 0 pause; now: {labels.current}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _counts(recorded: Recorded) -> str:
+    parts = [f"{label or 'samples'} {count:,}" for label, count in recorded.samples.items()]
+    return ", ".join(parts) or "nothing yet"
+
+
+def _shown(recorded: Recorded) -> None:
+    print(f"\r{_counts(recorded)[:110]:<110}", end="", file=sys.stderr, flush=True)
+
+
+def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: Labels) -> int:
+    """Print what was recorded and what was not; return the exit code."""
+    dropped = {reason: count for reason, count in recorder.metrics.dropped.items() if count}
+    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+    total = sum(recorded.samples.values())
+    if total:
+        by_label = f": {_counts(recorded)}" if labels.names else ""
+        _say(f"\n{out}: {total:,} samples of {len(recorded.keys)} keys{by_label}")
+    else:
+        _say(f"\nnothing was recorded, and {out} was not kept")
+    if recorded.paused:
+        _say(f"left out while paused: {recorded.paused:,} samples")
+    if refused:
+        example = next(iter(recorder.metrics.examples.values()), "")
+        _say(f"refused: {refused}" + (f"; the last one: {example}" if example else ""))
+    if recorded.failure:
+        _say(recorded.failure)
+    return 0 if total and not recorded.failure else 1

@@ -1,0 +1,64 @@
+"""Epochs over a restart: never newer than what is safe, and not at all where the file is lost or damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_runtime.errors import StoreError
+from edge_runtime.signal.windowing.epochs import NEVER, Epochs, Given
+from edge_runtime.store.durable.kept_epochs import KeptEpochs
+
+
+class Run:
+    """A run that holds some keys."""
+
+    def __init__(self, path: Path, *claims: tuple[str, int | None]) -> None:
+        self.epochs = Epochs(10)
+        self.epochs.claim(claims)
+        self.keys: dict[str, Given] = {}
+        self.marks = (0, 0)
+        self.kept = KeptEpochs(path, self.epochs, lambda: [*self.epochs.kept(), *self.keys.items()], lambda: self.marks)
+        if path.exists():
+            self.kept.restore(path.read_bytes())
+        self.kept.begin()
+
+
+def test_what_is_written_is_as_of_a_moment_at_which_all_was_safe(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.epochs"
+    run = Run(path)
+    run.keys = {"k": Given(0, 8)}
+    path.write_bytes(run.kept.take())
+    for marks, number in (((5, 4), 16), ((9, 5), 24), ((9, 8), 32)):
+        run.marks, run.keys = marks, {"k": Given(0, number)}
+        path.write_bytes(run.kept.take())
+    assert Run(path).epochs.take("k") == Given(0, 16)
+    run.marks = (9, 9)
+    path.write_bytes(run.kept.take())
+    assert Run(path).epochs.take("k") == Given(0, 32)
+    assert Run(path).epochs.take("new") == Given(0, NEVER)
+
+
+def test_where_the_file_is_damaged_or_lost_keys_begin_at_an_epoch_that_none_had(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.epochs"
+    lost = Run(path, ("k@8", 77))
+    assert lost.epochs.take("k").epoch > 0
+    for text in (b"", b"[]", b'{"floor":0,"keys":[1]}', b'{"keys":{}}'):
+        path.write_bytes(text)
+        epochs = Epochs(10)
+        with pytest.raises(StoreError):
+            KeptEpochs(path, epochs, list, lambda: (0, 0)).restore(text)
+        assert epochs.take("k").epoch > 0
+
+
+def test_an_outbox_of_an_earlier_release_is_no_sign_that_a_file_is_lost(tmp_path: Path) -> None:
+    assert Run(tmp_path / "outbox.epochs", ("k@8", None)).epochs.take("k") == Given(0, NEVER)
+
+
+def test_a_key_that_another_worker_had_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "worker-1").mkdir()
+    first = Run(tmp_path / "outbox.epochs")
+    first.keys = {"k": Given(2, 80)}
+    (tmp_path / "outbox.epochs").write_bytes(first.kept.take())
+    assert Run(tmp_path / "worker-1" / "outbox.epochs").epochs.take("k") == Given(2, 80)

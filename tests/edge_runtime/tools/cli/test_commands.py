@@ -1,0 +1,205 @@
+"""The other commands, as a user runs them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import orjson
+import pytest
+
+from edge_runtime.manifest import Reference
+from edge_runtime.operate.server.server import ServeConfig
+from edge_runtime.tools.cli import COMMANDS, main, serve
+from tests import models
+from tests.integration.running import Process, answers, command, streams, write_recording
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "tiny.edge"
+    return models.tiny_bundle(path, variants=("onnx-fp32", "tflite-int8"))
+
+
+def test_inspect_tells_what_the_bundle_says(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(bundle)]) == 0
+    text = capsys.readouterr().out
+    for word in ("tiny/1", "onnx-fp32", "tflite-int8", "rest, walk, run", "unsigned"):
+        assert word in text
+    assert main(["inspect", str(bundle), "--json"]) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    assert found["manifest"]["name"] == "tiny"
+    assert len(found["digest"]) == 64
+
+
+def test_inspect_says_in_words_what_the_bundle_expects_of_its_sensors(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantiles = (0.1, 0.3, 0.532, 0.9, 1.0, 1.2, 1.86, 2.6, 4.0)
+    reference = Reference(channels=("c0", "c1", "c2"), quantiles=quantiles, span_s=10, still_s=0.04)
+    path = models.tiny_bundle(tmp_path / "tiny.edge", references=[reference])
+    assert main(["inspect", str(path)]) == 0
+    line = (
+        "norm of c0, c1, c2: 0.532 to 1.86 1 in 90 % of training, compared over 10 s; never rests for more than 0.04 s"
+    )
+    found = capsys.readouterr().out
+    assert line in found
+    assert "no references" not in found
+    assert main(["inspect", str(bundle)]) == 0
+    found = capsys.readouterr().out
+    assert "expects" not in found
+    assert found.splitlines()[-1].startswith("this bundle has no references: wrong units are not noticed")
+
+
+def test_verify_replays_every_variant(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(bundle), "--json"]) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    assert {variant["name"]: variant["outcome"] for variant in report["variants"]} == {
+        "onnx-fp32": "ok",
+        "tflite-int8": "ok",
+    }
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify"])
+def test_a_damaged_bundle_is_one_line_and_code_1(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged = tmp_path / "damaged.edge"
+    damaged.write_bytes(data)
+    assert main([name, str(damaged)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "damaged.edge" in err
+
+
+def test_doctor_tells_what_runs_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert "engines" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert any(engine["version"] for engine in report["engines"])
+    assert report["cpus"] >= 1
+
+
+def test_doctor_without_an_engine_says_how_to_get_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_runtime.model.engines.EngineKind.importable", lambda _kind: False)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "no engine is installed" in text
+    assert "pip install" in text
+
+
+def test_replay_writes_predictions_and_a_summary(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = write_recording(tmp_path / "recording.jsonl", streams(2, 100))
+    out = tmp_path / "out.jsonl"
+    out.write_text("an earlier result\n")
+    assert main(["replay", str(bundle), str(recording), "--out", str(out), "--json"]) == 0
+    figures = orjson.loads(capsys.readouterr().err)
+    found = answers(out)
+    assert len(found) == figures["counts"]["predictions_total"] > 0
+    assert list(found[0]) == [
+        "id", "key", "start", "end", "label", "confidence", "scores", "route", "hard", "model", "variant", "latency_ms",
+    ]  # fmt: skip
+    assert main(["replay", str(bundle), str(recording), "--out", str(out)]) == 0
+    assert "200 samples" in capsys.readouterr().err
+    assert len(answers(out)) == len(found), "begun anew"
+
+
+@pytest.mark.parametrize("victim", ["recording", "bundle"])
+def test_replay_never_overwrites_what_it_reads(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], victim: str
+) -> None:
+    recording = write_recording(tmp_path / "recording.jsonl", streams(1, 50))
+    own = tmp_path / "own.edge"
+    own.write_bytes(bundle.read_bytes())
+    (tmp_path / "link").symlink_to(recording if victim == "recording" else own)
+    kept = recording.read_bytes(), own.read_bytes()
+    assert main(["replay", str(own), str(recording), "--out", str(tmp_path / "link")]) == 2
+    assert "is read as well" in capsys.readouterr().err
+    assert (recording.read_bytes(), own.read_bytes()) == kept
+
+
+@pytest.mark.parametrize("name", ["replay", "serve"])
+def test_a_variant_that_is_not_there_is_wrong_use(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    recording = write_recording(tmp_path / "recording.jsonl", streams(1, 50))
+    more = {
+        "replay": [str(recording), "--out", str(tmp_path / "out.jsonl")],
+        "serve": ["--allow-unsigned", "--port", "0"],
+    }[name]
+    assert main([name, str(bundle), *more, "--variant", "onnx-int4"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "'onnx-int4'" in err
+    assert "tflite-int8" in err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_replay_maps_columns_of_csv_files(bundle: Path, tmp_path: Path) -> None:
+    (stream,) = streams(1, 64)
+    lines = ["when,x,y,c2", *(f"{t},{a},{b},{c}" for t, (a, b, c) in zip(stream.t, stream.values, strict=True))]
+    (tmp_path / "watch-7.csv").write_text("\n".join(lines) + "\n")
+    arguments = ["--time-column", "when", "--column", "c0=x", "--column", "c1=y", "--out", str(tmp_path / "out.jsonl")]
+    assert main(["replay", str(bundle), str(tmp_path / "*.csv"), *arguments]) == 0
+    assert {answer["key"] for answer in answers(tmp_path / "out.jsonl")} == {"watch-7"}
+
+
+@pytest.mark.slow
+def test_serve_where_somebody_else_listens_is_one_line(bundle: Path, tmp_path: Path) -> None:
+    with Process(tmp_path, "serve", bundle, "--allow-unsigned", "--port", "0") as process:
+        process.says("serving tiny")
+        port = next(word for word in process.out.split() if word.startswith("http")).rsplit(":", 1)[1]
+        done = command("serve", bundle, "--allow-unsigned", "--port", port)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert port in done.err
+
+
+def test_serve_adds_no_delay_and_limits_as_the_server_itself_unless_told(bundle: Path) -> None:
+    parser, config = argparse.ArgumentParser(), ServeConfig()
+    serve.add(parser.add_subparsers())
+    options = parser.parse_args(["serve", str(bundle)])
+    assert options.batch_delay_ms == config.max_queue_delay_ms == 0
+    assert options.max_connections == config.max_connections
+    assert options.max_connections_per_address is config.max_connections_per_address is None
+
+
+def test_bundles_of_the_same_name_cannot_be_served_together(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", str(bundle), str(bundle), "--allow-unsigned", "--port", "0"]) == 2
+    assert "same name" in capsys.readouterr().err
+
+
+def test_no_command_is_forgotten() -> None:
+    """A new command comes with its tests, and its name in this list."""
+    assert set(COMMANDS) == {
+        "run",
+        "init",
+        "replay",
+        "explain",
+        "watch",
+        "status",
+        "review",
+        "listen",
+        "record",
+        "serve",
+        "bench",
+        "inspect",
+        "verify",
+        "tune",
+        "events",
+        "doctor",
+        "outbox",
+        "update",
+        "reset",
+        "examples",
+        "install-service",
+        "demo",
+    }

@@ -1,8 +1,8 @@
 """One key's samples on the regular grid of the model: rules 3 and 4 of `edge_runtime.signal.windowing.window`.
 
 Samples come here in the order of their stamps, without a gap. The start of the next window is all
-that is known of windows; samples before it are dropped. `edge_runtime.signal.windowing.track` uses the same rules for channels
-that come in messages of their own.
+that is known of windows; samples before it are dropped. `edge_runtime.signal.windowing.track` uses the same rules for
+channels that come in messages of their own.
 """
 
 from __future__ import annotations
@@ -151,6 +151,12 @@ class Rows:
         inside = (slots >= 0) & (slots < filled - segment.first)
         inside[inside] = (segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1)
         return inside
+
+    def reached(self, segment: Segment, filled: int, times: Float64) -> slice:
+        """Return which of these samples, in order, lie where the grid has rows, or had: absurd stamps cost nothing."""
+        oldest = segment.past[0][0] if segment.past else segment.first
+        ends = segment.anchor + np.array([oldest - 1, filled + 1]) * self._period
+        return slice(*np.searchsorted(times, ends).tolist())
 
     def same_rows(
         self, segment: Segment, filled: int, at: int, rows: Float32, columns: Columns = ALL, *, fast: bool

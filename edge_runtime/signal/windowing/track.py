@@ -1,4 +1,4 @@
-"""Samples of channels that come together, on the grid of their key: rules 8 and 9 of `edge_runtime.signal.windowing.join`.
+"""Samples of channels that come together, on their key's grid: rules 8, 9 of `edge_runtime.signal.windowing.join`.
 
 A value is a pure function of the samples of its channels. It is computed once no later sample can change it: a sample
 after the grid point is known, or the channel is *settled* so far beyond the point that none could matter.
@@ -209,6 +209,10 @@ class TrackGrid(Rows):
     def delivered_again(self, segment: Segment, track: Track, times: Float64, values: Float32, *, fast: bool) -> bool:
         """Tell whether samples of a track are those that its grid has, or had."""
         again, only = self.begin(segment.anchor), Track(track.columns, track.rule, track.sensors)
+        held = self.reached(segment, track.filled, times)
+        times, values = times[held], values[held]
+        if len(times) < 2:
+            return False
         # From the second sample on: what stands before the first may have gone into its values.
         again.first = again.filled = only.filled = math.floor((times[0] - segment.anchor) * self.rate) + 2
         only.add(times, values)

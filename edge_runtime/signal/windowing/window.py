@@ -23,7 +23,8 @@ Clocks that jump: a reading more than `max_jump_s` away from its key's time wait
 and so do readings that are too old to be used, unless the grid has them. If they agree, the key restarts at that time
 (a board without a battery clock booted, a clock was set back); if the old time goes on, they are dropped. So one absurd
 stamp cannot make every later reading late, and a clock that is set costs the windows around that moment alone:
-`edge_runtime.signal.windowing.ordering` has the rules, and `edge_runtime.signal.windowing.epochs` those by which ids stay unique.
+`edge_runtime.signal.windowing.ordering` has the rules, and `edge_runtime.signal.windowing.epochs` those by which ids
+stay unique.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Window(NamedTuple):
     """Monotonic time at which the reading that completed it arrived."""
 
     epoch: int = 0
-    """Times that its key's clock has stepped back to numbers that were given (`edge_runtime.signal.windowing.epochs`)."""
+    """Times that its key's clock stepped back to numbers that were given (`edge_runtime.signal.windowing.epochs`)."""
 
     @property
     def id(self) -> str:
@@ -110,6 +111,10 @@ class KeyState(NamedTuple):
     given: Given = Given(0, NEVER)
     """Epoch, and the highest number of its windows."""
 
+    def newest_stamps(self) -> dict[tuple[int, ...] | None, float]:
+        """Return newest stamps by channels of a stream; None: all of them."""
+        return {None: self.newest} | {tuple(part.columns): part.newest for part in self.parts}
+
 
 class Cutter:
     """Cuts windows from the rows of a segment (rule 5).
@@ -140,7 +145,7 @@ class Cutter:
 
 
 def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered]) -> list[Window]:
-    """Return windows just cut with the ids that they have after a crash: rule 5 of `edge_runtime.signal.windowing.epochs`.
+    """Return windows with the ids that they have after a crash: rule 5 of `edge_runtime.signal.windowing.epochs`.
 
     An epoch that rises does so for the later windows of the key, too.
 
@@ -353,8 +358,12 @@ class Windower(Keyed[_Key]):
         segment = state.segment
         if segment is None or times[-1] > state.newest or len(times) < 2:
             return False
+        grid, fast, count = self._grid, self._order.fast(state, times), len(times)
+        held = grid.reached(segment, segment.filled, times)
+        times, values = times[held], values[held]
+        if len(times) < 2:
+            return False
         # On the same grid, from the second sample on: what stands before the first may have gone into its values.
-        grid, fast = self._grid, self._order.fast(state, times)
         again = grid.begin(segment.anchor)
         again.filled = again.first = math.floor((times[0] - segment.anchor) * grid.rate) + 2
         again.tail = times[:1], values[:1]
@@ -367,7 +376,7 @@ class Windower(Keyed[_Key]):
             rows[slots - slots[0]] = values
             same = grid.same_rows(segment, segment.filled, int(slots[0]), rows, fast=True)
         if same:
-            self._metrics.dropped["duplicate"] += len(times)
+            self._metrics.dropped["duplicate"] += count
         return same
 
     def _jump(self, name: str, state: _Key, block: Block, windows: list[Window], received: float) -> None:

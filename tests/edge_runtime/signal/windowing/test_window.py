@@ -250,6 +250,27 @@ def test_messages_that_repeat_more_than_the_grid_remembers_are_no_late_samples(l
     assert metrics.dropped == {"duplicate": 20 * 95}
 
 
+FAR = 5e12
+SPANS = [
+    [([2, FAR], None), ([1, FAR - 1e7], None), ([FAR - 1e7 + 1, FAR, FAR + 1], None)],
+    [([2, FAR, FAR + 1], (1,)), ([1], (1,)), ([0, FAR], (0,)), ([2, FAR - 1e7, FAR + 1], (1,))],
+]
+
+
+@pytest.mark.parametrize("messages", SPANS, ids=["together", "parts"])
+def test_a_block_that_spans_ages_costs_no_more_than_its_samples(
+    messages: list[tuple[list[float], tuple[int, ...] | None]],
+) -> None:
+    """Mutation: whether it was delivered again is compared on all grid points between its stamps, terabytes of them."""
+    parts = messages[0][1] is not None
+    channels = tuple(Channel(name=name, unit="1") for name in ("ab" if parts else "a"))
+    config = WindowConfig(lateness_s=0.0, max_jump_s=60.0, parts=parts)
+    windower, rng = windower_of(contract(channels=channels), config, Metrics()), np.random.default_rng(0)
+    for received, (times, columns) in enumerate(messages):
+        values = rng.normal(size=(len(times), 1)).astype(np.float32)
+        windower.push([Reading("k", np.array(times, float), values, 0.0, columns)], float(received))
+
+
 def test_a_lone_absurd_stamp_is_dropped_and_the_stream_goes_on() -> None:
     metrics = Metrics()
     windower = Windower(contract(), WindowConfig(), metrics)

@@ -176,7 +176,7 @@ def _replay(folder: Path, python: str, name: str) -> list[str]:
 
 
 def _calls(python: str) -> list[str]:
-    return [python, "-m", "benchmarks.calls", "--messages", "90", "--json"]
+    return [python, "-m", "benchmarks.calls", "--messages", "1500", "--json"]  # the past of the grid is full by then
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
     python -m benchmarks.export_peers [kws ad ic vww] [--json FILE] [--markdown FILE] [--no-install]
 
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
-then timed interleaved on the engines of a device, one thread, batch 1, taking turns (`edge_runtime.model.tuning.timing`), and
-asked about inputs that none was calibrated on. The search (`edge_export.selection.limits`) sees our candidates only;
-what it chose is set against the fastest file of any peer in a benchmark of two.
+then timed interleaved on the engines of a device, one thread, batch 1, taking turns
+(`edge_runtime.model.tuning.timing`), and asked about inputs that none was calibrated on. The search
+(`edge_export.selection.limits`) sees our candidates only; what it chose is set against the fastest file of any peer in
+a benchmark of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
 """

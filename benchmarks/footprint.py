@@ -46,7 +46,8 @@ session.invoke()
 _OURS = """
 began = time.process_time()
 import edge_runtime.app.application
-import edge_runtime.io.sources.mqtt, edge_runtime.io.sinks.mqtt, edge_runtime.io.mqtt.batched, edge_runtime.model.engines.{module}
+import edge_runtime.io.sources.mqtt, edge_runtime.io.sinks.mqtt, edge_runtime.io.mqtt.batched
+import edge_runtime.model.engines.{module}
 spent = time.process_time() - began
 """
 _TELL = """

@@ -49,7 +49,8 @@ import time
 import numpy, orjson, paho.mqtt.client
 began = time.process_time()
 import edge_runtime.app.application
-import edge_runtime.io.sources.mqtt, edge_runtime.io.sinks.mqtt, edge_runtime.io.mqtt.batched, edge_runtime.model.engines.{module}
+import edge_runtime.io.sources.mqtt, edge_runtime.io.sinks.mqtt, edge_runtime.io.mqtt.batched
+import edge_runtime.model.engines.{module}
 print((time.process_time() - began) * 1e3)
 """
 _COLUMNS = (

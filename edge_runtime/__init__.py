@@ -50,16 +50,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "app": ("App",),
-    "config": ("AppConfig", "load_config"),
-    "embedding": ("open_model", "replay"),
+    "app.application": ("App",),
+    "app.config": ("AppConfig", "load_config"),
+    "app.python_api": ("open_model", "replay"),
+    "base.system.loop": ("Loop",),
     "errors": ("BundleError", "ConfigError", "EdgeError"),
+    "io.sinks": ("Sink",),
+    "io.sources": ("Deliver", "Source"),
     "metrics": ("Metrics",),
-    "model.config": ("ModelConfig",),
-    "model.loading": ("Model",),
-    "sinks": ("Sink",),
-    "sources": ("Deliver", "Source"),
-    "system.loop": ("Loop",),
+    "model.serving.config": ("ModelConfig",),
+    "model.serving.loading": ("Model",),
     "types": ("Answer", "Correction", "Event", "FinalAnswer", "Prediction", "Reading"),
 }
 _HOME: Final = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}

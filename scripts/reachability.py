@@ -7,8 +7,8 @@ The roots are the ``[project.scripts]`` and entry points of both pyproject.toml 
 
 1. its imports, those inside functions too, but not those that only types need;
 2. strings that are a module, ``module:Name``, or a file ``name.py`` in its folder: engines, settings, child programs;
-3. f-strings that begin with a package (``f"edge_runtime.tools.cli.{name}"``): to each module that a string of the same file
-   completes them to;
+3. f-strings that begin with a package (``f"edge_runtime.tools.cli.{name}"``): to each module that a string of the same
+   file completes them to;
 4. the package of each module so found.
 
 Nothing is imported, so no library needs to be installed.

@@ -27,18 +27,28 @@ def test_every_function_to_learn_from_is_where_the_page_says() -> None:
 
 def test_the_picture_has_the_layers_that_import_linter_checks() -> None:
     linter = toml.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    runtime, export = (one["layers"] for one in linter["contracts"] if one["type"] == "layers")
-    picture = PAGE.split("```")[1].strip().splitlines()[2:]
-    drawn = [re.split(r"\s{2,}", line.strip()) for line in picture]
-    assert [left for left, *_ in drawn] == runtime
-    assert [right for _, *rest in drawn for right in rest] == export
+    layers = {one["containers"][0]: one["layers"] for one in linter["contracts"] if one["type"] == "layers"}
+    *wings, ground = PAGE.split("```")[1].strip().splitlines()
+    drawn = {name: rooms for name, _, rooms in (line.strip().partition(" ") for line in wings)}
+    runtime = layers.pop("edge_runtime")
+    assert [name for layer in runtime[:-1] for name in layer.split(" | ")] == list(drawn)
+    assert ground.strip() == runtime[-1]
+    assert [line.strip() for line in PAGE.split("```")[3].strip().splitlines()] == layers.pop("edge_export")
+    assert {f"edge_runtime.{name}": rooms.strip().split(" > ") for name, rooms in drawn.items() if rooms} == layers
+
+
+def rooms(folder: Path) -> set[str]:
+    files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    return files | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
 def test_every_room_has_a_line() -> None:
-    for folder in ("edge_runtime", "export/edge_export"):
-        table = PAGE.split(f"### Rooms of {Path(folder).name}")[1].split("##")[0]
+    runtime = CHECKOUT / "edge_runtime"
+    wings = [path.parent for path in runtime.glob("*/__init__.py") if path.parent.name not in ("manifest", "cloud")]
+    for title, expected in (
+        ("edge_runtime", rooms(runtime).union(*map(rooms, wings))),
+        ("edge_export", rooms(CHECKOUT / "export/edge_export")),
+    ):
+        table = PAGE.split(f"### Rooms of {title}")[1].split("##")[0]
         first = [line.split("|")[1] for line in table.splitlines() if "|" in line]
-        described = set(re.findall(r"`(\w+)`", " ".join(first)))
-        rooms = {path.stem for path in (CHECKOUT / folder).glob("*.py") if not path.stem.startswith("_")}
-        rooms |= {path.parent.name for path in (CHECKOUT / folder).glob("*/__init__.py")}
-        assert rooms == described
+        assert set(re.findall(r"`(\w+)`", " ".join(first))) == expected

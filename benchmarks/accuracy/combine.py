@@ -150,7 +150,8 @@ def trials(
 
 
 def filter_all(spec: OverTime, streams: Streams, stack: Float32) -> Float32:
-    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.model.over_time.Filter` for each.
+    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.model.over_time.Filter` for
+    each.
 
     Args:
         spec: of the filter.

@@ -4,12 +4,12 @@
    until it has `STREAM` windows; a repeated window has an id of its own. Groups of fewer than `LEAST` are left out: a
    few words, said a hundred times over, are no stream.
 2. Threshold and spread are fitted to the groups of all other folds (`fit_hold`), as a bundle would have them.
-3. The gate of the device (`edge_runtime.answer.gate.adaptive`) decides, as for a key that it has never met. Beside it stands
-   the threshold that stays where it is.
+3. The gate of the device (`edge_runtime.answer.gate.adaptive`) decides, as for a key that it has never met. Beside it
+   stands the threshold that stays where it is.
 4. What is sent has to be wrong more often than what random forwarding of the same share would send: than all answers.
-5. A promise on the errors of trusted answers (`edge_runtime.answer.gate.promise`) is judged over `AUDITED` windows, the stream
-   repeated as before: of all trusted answers in the second half of them, since audits take their time. An audit knows
-   the cloud's answer; what is counted is the truth.
+5. A promise on the errors of trusted answers (`edge_runtime.answer.gate.promise`) is judged over `AUDITED` windows, the
+   stream repeated as before: of all trusted answers in the second half of them, since audits take their time. An audit
+   knows the cloud's answer; what is counted is the truth.
 """
 
 from __future__ import annotations

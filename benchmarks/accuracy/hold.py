@@ -82,7 +82,7 @@ def _range(shares: Sequence[float]) -> str:
 def hold(sets: Sequence[tuple[str, OutOfFold]]) -> Report:
     """Report all sets at all shares."""
     report = Report(
-        title="share of hard windows by group left out: a threshold that stays, one that moves (edge_runtime.answer.gate)",
+        title="share of hard windows by group left out: a threshold that stays, one that moves (answer.gate)",
         columns=COLUMNS,
     )
     for name, given in sets:

@@ -1,7 +1,7 @@
 """The hand-written loop as a program of its own: what the benchmarks compare with.
 
-The loop itself is `edge_runtime.tools.bench.handwritten`. With ``--queue`` it takes the other usual shape: paho's own network
-thread (``loop_start``), and a queue to the thread that infers.
+The loop itself is `edge_runtime.tools.bench.handwritten`. With ``--queue`` it takes the other usual shape: paho's own
+network thread (``loop_start``), and a queue to the thread that infers.
 
 Run as ``python -m benchmarks.peers.paho_loop --port 1883 --model model.onnx --payload raw``.
 """

@@ -7,12 +7,12 @@ One iteration of the loop, for all that arrived in it::
                                         └► escalation.submit ─► commit ─► sinks.send ─┴─► all safe ─► done(), and
                                                                                          the source acknowledges
 
-When an answer leaves, and when a source's `done` is called: see `edge_runtime.answer.handover`. An acknowledged reading leaves
-behind an unfinished window at most, which is soft state.
+When an answer leaves, and when a source's `done` is called: see `edge_runtime.answer.handover`. An acknowledged reading
+leaves behind an unfinished window at most, which is soft state.
 
-The intake (`edge_runtime.signal.intake`) sees the readings as they come and the windows before they are answered: answers of a
-key whose readings are suspect are hard, and the cloud is not asked about them. Windows that it lets pass are looked at
-by `edge_runtime.signal.drift`, which finds sensors that are mounted otherwise than in training.
+The intake (`edge_runtime.signal.intake`) sees the readings as they come and the windows before they are answered:
+answers of a key whose readings are suspect are hard, and the cloud is not asked about them. Windows that it lets pass
+are looked at by `edge_runtime.signal.drift`, which finds sensors that are mounted otherwise than in training.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edge_runtime.answer.durability import Durability
 from edge_runtime.answer.events.tracker import EventTracker
 from edge_runtime.answer.gate.adaptive import AdaptiveGate
 from edge_runtime.answer.gate.budget import Budget
@@ -50,8 +51,6 @@ from edge_runtime.types import Correction, Done, FinalAnswer, Float32, Hard, Pre
 
 if TYPE_CHECKING:
     from edge_runtime.model.tasks.learnt_examples import LearntExamples
-    from edge_runtime.store.durable.reading_log import ReadingLog
-    from edge_runtime.store.durable.window_state import SavedWindows
 
 
 class Pipeline:
@@ -95,7 +94,7 @@ class Pipeline:
         metrics: Metrics,
         clock: Clock,
         audit_share: float = 0.0,
-        reading_log: ReadingLog | SavedWindows | None = None,
+        reading_log: Durability | None = None,
         intake: Intake | None = None,
         drift: Drift | None = None,
         events: EventTracker | None = None,

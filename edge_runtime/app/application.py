@@ -364,7 +364,7 @@ class App:
                 model_changes=self.updates is not None,
             )
             self.pipeline.recover(self.model.manifest.input, self._window)
-            self._turn.stamps.resume(self.pipeline.key_states())
+            self._turn.stamps.resume((state.name, state.newest_stamps()) for state in self.pipeline.key_states())
             # Not before: what is replayed has the ids that it had.
             self.pipeline.epochs.claim([] if self.cloud is None else self.cloud.claims())
             self.kept.open_epochs(self.pipeline)

@@ -138,11 +138,11 @@ class Escalator:
         return "outbox_busy" if self._pending >= self._config.max_pending else ""
 
     def takes_short(self) -> bool:
-        """See `edge_runtime.answer.handover.Escalation`; a cloud that was never asked is given the benefit of the doubt."""
+        """See `edge_runtime.answer.handover.Escalation`; a cloud that was never asked gets the benefit of the doubt."""
         return self._model.takes_short is not False
 
     def submit(self, cases: Sequence[Hard], done: Done | None) -> None:
-        """Take hard cases (see `edge_runtime.answer.handover.Escalation`); what cannot be kept is counted before `done`."""
+        """Take hard cases (`edge_runtime.answer.handover.Escalation`); what cannot be kept is counted before `done`."""
         busy = self._pending + len(cases) > self._config.max_pending
         if reason := self.refuses() or ("outbox_busy" if busy else ""):
             for case in cases:

@@ -1,8 +1,8 @@
 """Outbox writer: the thread that commits what the loop submits, and passes on how cases ended.
 
-Whatever has been submitted meanwhile becomes one transaction (`edge_runtime.base.system.group_commit`), and only then does
-the loop hear that it is safe. Between commits the thread sees to what waits for the disk: acknowledged cases that have
-still to leave, small values, closings, and what an operator asks for by ``edge-runtime outbox``.
+Whatever has been submitted meanwhile becomes one transaction (`edge_runtime.base.system.group_commit`), and only then
+does the loop hear that it is safe. Between commits the thread sees to what waits for the disk: acknowledged cases that
+have still to leave, small values, closings, and what an operator asks for by ``edge-runtime outbox``.
 """
 
 from __future__ import annotations

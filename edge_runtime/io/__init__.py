@@ -1,4 +1,4 @@
-"""Where readings come from and answers go: MQTT, payload codecs, recordings, sources, sinks.
+"""Sources of readings and sinks of answers: MQTT, payload codecs, recordings, sources, sinks.
 
 Imports `base`, `manifest` and the ground.
 """

@@ -1,7 +1,8 @@
 """Features of the training windows: by them a device tells how its sensors are mounted, and whether they change.
 
-A look at a window makes *features* of it (`edge_runtime.signal.drift.features`): of each channel the mean, the logarithm of
-the standard deviation and that of the spectral centroid; of each pair of channels the correlation, as ``artanh``.
+A look at a window makes *features* of it (`edge_runtime.signal.drift.features`): of each channel the mean, the
+logarithm of the standard deviation and that of the spectral centroid; of each pair of channels the correlation, as
+``artanh``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Output contracts: what the numbers of an answer are. One class for each task, told apart by `kind`.
 
 Every one of them has `labels`, names that the answer may give (empty where it gives none), and `shape`, that of one
-answer. An answer of several tracks is one row of numbers, the tracks' one after another. `edge_runtime.model.tasks` reads it.
+answer. An answer of several tracks is one row of numbers, the tracks' one after another. `edge_runtime.model.tasks`
+reads it.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class SurroundGate:
     gain: Gain | None = None
     """Of the score ``gain``."""
     share: float = 0.0
-    """Share of its windows that is hard for every key: its threshold moves to keep it (`edge_runtime.answer.gate.adaptive`).
-    0: the threshold stays."""
+    """Share of its windows that is hard for every key: its threshold moves to keep it
+    (`edge_runtime.answer.gate.adaptive`). 0: the threshold stays."""
     spread: float = 1.0
     """Distance between the thresholds for half and for twice the share, in log-odds: the unit of these moves."""
     expected: dict[str, float] = field(default_factory=dict)

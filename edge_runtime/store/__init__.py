@@ -1,4 +1,4 @@
-"""What survives a restart: outbox, reading log, states of keys, hard cases.
+"""State that survives a restart: outbox, reading log, states of keys, hard cases.
 
 Imports `answer` and what is below it.
 """

@@ -21,9 +21,9 @@ def cut_windows(dataset: Dataset, *, samples: int, hop: int, context: int | None
         samples: window length.
         hop: distance of window starts.
         context: samples up to the window's end that are kept, at least `samples`; default: the window alone.
-            Missing history is filled at the front with the first sample, as `edge_runtime.signal.windowing.batch.with_context`
-            does on the device. A run of identical samples at the front is therefore no signal, and a model that looks
-            at contexts should ignore it.
+            Missing history is filled at the front with the first sample, as
+            `edge_runtime.signal.windowing.batch.with_context` does on the device. A run of identical samples at the
+            front is therefore no signal, and a model that looks at contexts should ignore it.
 
     Raises:
         ConfigError: a length is not positive, or no recording is long enough.

@@ -9,6 +9,10 @@ import pytest
 
 ENGINES = {"onnxruntime", "ai_edge_litert", "tflite_runtime"}
 
+OBSERVED = (
+    "import edge_runtime.app.application, edge_runtime.operate.observe.observation, edge_runtime.operate.observe.config"
+)
+
 
 def loaded_by(statement: str) -> set[str]:
     """Top-level modules, and ours in full, that a statement loads in a fresh interpreter."""
@@ -22,7 +26,7 @@ def test_the_package_itself_loads_nothing() -> None:
     assert not loaded_by("import edge_runtime") & {*ENGINES, "paho", "numpy", "orjson", "edge_runtime.app.application"}
 
 
-@pytest.mark.parametrize("module", ["config", "app", "bundle", "pipeline", "cli"])
+@pytest.mark.parametrize("module", ["app.config", "app.application", "model.bundle", "answer.pipeline", "tools.cli"])
 def test_no_module_of_ours_loads_an_engine_or_paho(module: str) -> None:
     assert not loaded_by(f"import edge_runtime.{module}") & {*ENGINES, "paho", "torch", "onnx", "edge_export"}
 
@@ -49,16 +53,12 @@ def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_r
 
 
 def test_an_application_that_is_looked_into_loads_nothing_of_opentelemetry() -> None:
-    loaded = loaded_by(
-        "import edge_runtime.app.application, edge_runtime.operate.observe.observation, edge_runtime.operate.observe.config"
-    )
+    loaded = loaded_by(OBSERVED)
     assert not loaded & {"opentelemetry", "google", "edge_runtime.operate.observe.otlp"}
 
 
 def test_an_application_that_may_be_looked_into_loads_nothing_that_answers_before_the_first_caller() -> None:
-    loaded = loaded_by(
-        "import edge_runtime.app.application, edge_runtime.operate.observe.observation, edge_runtime.operate.observe.config"
-    )
+    loaded = loaded_by(OBSERVED)
     assert not loaded & {
         "edge_runtime.operate.observe.inspection",
         "edge_runtime.operate.observe.page",

@@ -1,7 +1,7 @@
 """R14: the outbox against a plain dict, in random sequences of calls, crashes and clock jumps.
 
-The machine and its model stand in tests/edge_runtime/store/durable/outbox/test_model.py; here they run for longer, a process
-on each core, with a seed that is printed.
+The machine and its model stand in tests/edge_runtime/store/durable/outbox/test_model.py; here they run for longer, a
+process on each core, with a seed that is printed.
 
 Mutation that was seen to fail here: taking the newest first (``ORDER BY priority, seq DESC`` in `queries._READY`).
 """

@@ -135,7 +135,9 @@ def test_lines_are_counted_by_room(tmp_path: Path) -> None:
     path.write_text("# comment\n\nx = 1\n")
     assert lines.count(path) == (3, 1)
     assert lines.room_of(path, tmp_path) == "export/edge_export/data"
-    assert lines.room_of(tmp_path / "edge_runtime/app/application.py", tmp_path) == "edge_runtime"
+    assert lines.room_of(tmp_path / "edge_runtime/app/application.py", tmp_path) == "edge_runtime/app"
+    assert lines.room_of(tmp_path / "edge_runtime/io/mqtt/client.py", tmp_path) == "edge_runtime/io/mqtt"
+    assert lines.room_of(tmp_path / "edge_runtime/types.py", tmp_path) == "edge_runtime"
 
 
 @pytest.mark.parametrize(

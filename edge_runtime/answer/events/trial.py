@@ -8,8 +8,8 @@ What counts, for one rule and the labelled stretches in which its event happens:
 3. A stretch is found if an event begins in it; more of them there are neither found nor false.
 4. An event that begins in no stretch is a false alarm. The hours are those of the recordings outside all stretches.
 
-`begins` gives the beginnings that `edge_runtime.answer.events.rules` gives, but looks at the scores that reach `on` alone: a
-search over some thousand rules takes seconds.
+`begins` gives the beginnings that `edge_runtime.answer.events.rules` gives, but looks at the scores that reach `on`
+alone: a search over some thousand rules takes seconds.
 """
 
 from __future__ import annotations

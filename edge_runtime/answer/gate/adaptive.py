@@ -7,8 +7,8 @@ bundle's spread (`edge_runtime.manifest.surround.SurroundGate.spread`):
 1. A key begins at the pool's threshold. The pool is one more threshold, which begins at the bundle's and follows the
    windows of all keys.
 2. A window below its key's threshold is hard, and moves it down by ``(1 - l) * step``; any other moves it up by
-   ``l * step`` (`edge_runtime.answer.gate.quantile`). The step begins at ``2 / (3 * a)`` by `PRIOR` and the windows so far,
-   at most one unit, and falls to `STEP` units, where it stays.
+   ``l * step`` (`edge_runtime.model.quantile`). The step begins at ``2 / (3 * a)`` by `PRIOR` and the windows so
+   far, at most one unit, and falls to `STEP` units, where it stays.
 3. The level l is the share a, but for what the last `REMEMBERED` windows had too little or too much of: that is made
    good within `REPAY` windows, by a level between half and twice a.
 4. What the pool learns moves the key too, by ``PRIOR / (PRIOR + windows so far)`` of it: with few windows a key leans
@@ -42,10 +42,10 @@ import orjson
 
 from edge_runtime.answer.gate.config import GateConfig
 from edge_runtime.answer.gate.promise import Promise
-from edge_runtime.answer.gate.quantile import outward
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.quantile import outward
 
 log = logging.getLogger(__name__)
 

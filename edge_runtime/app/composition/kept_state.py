@@ -6,7 +6,7 @@ file (`AppConfig`)   holds            written
 ``saved_windows``    begun windows    at an orderly stop
 ``reading_log.path`` readings         before they are acknowledged, with ``durability = "reading"``; no begun windows
 ``counters_file``    totals           now and then, by a thread of its own
-``thresholds_file``  thresholds       once a minute and at an orderly stop, as `edge_runtime.store.durable.soft_state` does
+``thresholds_file``  thresholds       once a minute and at an orderly stop, by `edge_runtime.store.durable.soft_state`
 ``gate_file``        gate's           the same
 ``drift_file``       sensors' begin   the same
 ``epochs_file``      keys' epochs     the same

@@ -1,9 +1,9 @@
 """Child: one worker as its parent sees it, a process and the notifications that it sends.
 
-A worker notifies its parent as it would systemd (`edge_runtime.base.system.sd_notify`): ready, alive, and the status of its
-parts. It holds the reading end of a pipe as its standard input, whose other end its parent alone has: when that closes,
-because the parent wants it to stop or is gone, the worker stops in order. So a worker never outlives its parent,
-however that ends, and a service manager that signals all processes of a service does no harm.
+A worker notifies its parent as it would systemd (`edge_runtime.base.system.sd_notify`): ready, alive, and the status of
+its parts. It holds the reading end of a pipe as its standard input, whose other end its parent alone has: when that
+closes, because the parent wants it to stop or is gone, the worker stops in order. So a worker never outlives its
+parent, however that ends, and a service manager that signals all processes of a service does no harm.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 JPEG needs the extra ``pictures`` (simplejpeg, 0.4 MB), or Pillow (`docs/decisions/0019-jpeg.md`); both decode it by
 libjpeg-turbo and give the same pixels. PNG is decoded by Pillow where it is installed, else by our own code up to
-`edge_runtime.base.media.png.MAX_PIXELS`; BMP by our own. A few kilobytes may state a picture of gigabytes, or hide thousands
-of passes over one, so `Decoder.cost` bounds memory and time by the header, before anything is decoded:
+`edge_runtime.base.media.png.MAX_PIXELS`; BMP by our own. A few kilobytes may state a picture of gigabytes, or hide
+thousands of passes over one, so `Decoder.cost` bounds memory and time by the header, before anything is decoded:
 
 1. At most ``max_pixels``, and no side longer than `MOST_SIDES` times that of a square of as many: every row and column
    of a thin picture costs as much as one of the model's.

@@ -7,9 +7,9 @@ sample. With L / M = new rate / old rate in lowest terms, output k is::
 
 so it lies at the very time of its stamp, k new periods behind the first sample: there is no delay in the stamps.
 
-Measured from the taps (`tests/edge_runtime/base/media/test_resample.py`): beyond half the lower rate at most -96 dB; up to
-.90 of it, at most .0002 dB from 1. 16-bit PCM itself has 98 dB. The last REACH samples of the lower rate wait for those
-that follow: 4 ms at 16 kHz.
+Measured from the taps (`tests/edge_runtime/base/media/test_resample.py`): beyond half the lower rate at most -96 dB; up
+to .90 of it, at most .0002 dB from 1. 16-bit PCM itself has 98 dB. The last REACH samples of the lower rate wait for
+those that follow: 4 ms at 16 kHz.
 
 An output is one product and one sum over its own taps, never a matrix product, whose order of summation depends on its
 shape. So every split of the samples into pieces gives the same bits.

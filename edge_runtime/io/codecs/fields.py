@@ -1,8 +1,8 @@
 """Field reader: documents of any shape, read value by value.
 
 It knows all that `DocumentConfig` can say: some of the channels, lists of several sensors, numbers as texts, words,
-missing marks, packed blocks, and a bare number as the whole message. `edge_runtime.io.codecs.document` reads plain numbers
-of all channels itself, in a fraction of the time, and comes here with everything else.
+missing marks, packed blocks, and a bare number as the whole message. `edge_runtime.io.codecs.document` reads plain
+numbers of all channels itself, in a fraction of the time, and comes here with everything else.
 """
 
 from __future__ import annotations

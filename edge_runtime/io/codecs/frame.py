@@ -1,8 +1,8 @@
 """Pictures: JPEG, PNG or bare pixels, one a message, at the size and in the colours of the model.
 
 A message becomes a reading of height x width samples in raster order, values 0 to 255, with the stamp of its arrival.
-The picture is fitted (`edge_runtime.base.media.resize`) in red, green and blue, and then turned into the model's colours.
-Base64 is unpacked. The key has to come from the topic.
+The picture is fitted (`edge_runtime.base.media.resize`) in red, green and blue, and then turned into the model's
+colours. Base64 is unpacked. The key has to come from the topic.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ r"""InfluxDB line protocol, as Telegraf and many gateways write it: one line per
 
     climate,host=attic,room=north temperature=27.25,humidity=44i 1700000000000000000
 
-Fields are channels; lines with the same time and key make one sample (`edge_runtime.io.codecs.gather`). Fields that name
-no channel are left out. The stamp may be missing: then the line counts as taken on arrival. Names escape comma, equals
-sign and space by a backslash, texts in double quotes escape the quote and the backslash; a text may hold line ends.
-(https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/)
+Fields are channels; lines with the same time and key make one sample (`edge_runtime.io.codecs.gather`). Fields that
+name no channel are left out. The stamp may be missing: then the line counts as taken on arrival. Names escape comma,
+equals sign and space by a backslash, texts in double quotes escape the quote and the backslash; a text may hold line
+ends. (https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/)
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def _stamp(value: Any, unit: StampUnit) -> float:
 
 
 class Arrival(float):
-    """Stamp of a message that carries none: provisional, until `edge_runtime.io.sources.arrival` has seen its stream."""
+    """Stamp of a message without one: provisional, until `edge_runtime.io.sources.arrival` has seen its stream."""
 
     __slots__ = ()
 

@@ -7,14 +7,14 @@ A message is a WAV file, which states its own rate and channels, or an optional 
     └──────┴────────────────────────────┴───────────────────────────────────┘
 
 Values are number / 32768. A model of one channel takes the mean of the message's. Another rate than the model's is
-resampled (`edge_runtime.base.media.resample`), and stamps count samples (`edge_runtime.base.media.sound_stream`, rules 1 to 6).
-The key has to come from the topic. What is particular to messages:
+resampled (`edge_runtime.base.media.resample`), and stamps count samples (`edge_runtime.base.media.sound_stream`, rules
+1 to 6). The key has to come from the topic. What is particular to messages:
 
 a. The time of a message is its time field, or else its arrival: the last sample was taken as it arrived.
 b. With a sequence number, the next one expected follows by count. One that is ahead says how many samples are missing.
    One that is at most `REPEATED` behind is a repeated message, and refused as ``duplicate``. Any other one, and one
-   more than `edge_runtime.base.media.sound_stream.STALL_S` ahead, comes from a sender that has begun again: the clock begins
-   at its time.
+   more than `edge_runtime.base.media.sound_stream.STALL_S` ahead, comes from a sender that has begun again: the clock
+   begins at its time.
 c. A loss is known by the sequence number exactly; else by the lag of what follows, late and roughly.
 d. With a time field and no sequence number, a message whose time lies before the sample expected next, by more than
    `PcmConfig.drift_s` and at most `edge_runtime.base.media.sound_stream.STALL_S`, is a repeated one, too.
@@ -22,8 +22,8 @@ e. A message of another rate begins a stream of its own.
 f. Where a key sends for `RATE_S` without a pause, at a rate that misses the stated one by more than `RATE_NEAR`, the
    user is told once: it would sound too high or too low.
 g. Until a key has sounded as PCM, messages that can only be float32 are refused; silence is the same in both.
-h. By arrival, what follows a silence above `edge_runtime.base.media.sound_stream.STALL_S` may have waited in a queue: it
-   follows by count, up to that silence ahead of its arrival.
+h. By arrival, what follows a silence above `edge_runtime.base.media.sound_stream.STALL_S` may have waited in a queue:
+   it follows by count, up to that silence ahead of its arrival.
 
 After a restart the clock begins again, at the first message's time.
 """

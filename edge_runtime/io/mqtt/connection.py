@@ -1,7 +1,8 @@
 """Connection to a broker: paho's client, and the messages that pass it by.
 
 `Connection` is what `BrokerClient` sees: connect (in a thread of its own, it blocks), then read, send, acknowledge and
-close on the loop's thread. `edge_runtime.io.mqtt.batched` parses messages itself; `edge_runtime.io.mqtt.fallback` is paho's.
+close on the loop's thread. `edge_runtime.io.mqtt.batched` parses messages itself; `edge_runtime.io.mqtt.fallback` is
+paho's.
 
 paho's callbacks run while paho holds a lock, so they only take notes; the notes are acted upon when the call into paho
 has returned.

@@ -49,7 +49,8 @@ def read_sound(path: Path, rate_hz: float, channels: int = 1) -> Iterator[Float3
         (n, channels) samples; together those of the whole file, rounded up.
 
     Raises:
-        ConfigError: no PCM of 16 bits, other channels, or a rate that does not fit (`edge_runtime.base.media.resample`).
+        ConfigError: no PCM of 16 bits, other channels, or a rate that does not fit
+            (`edge_runtime.base.media.resample`).
     """
     with open_wav(path) as (header, file):
         if channels not in (1, header.channels):

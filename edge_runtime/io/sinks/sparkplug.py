@@ -1,6 +1,7 @@
 """Answers to a plant's SCADA, as a Sparkplug B edge node: a device for each key, its metrics from the answers.
 
-`edge_runtime.io.sinks.sparkplug_node` decides what is said in which order; this connects it to a broker and to the time.
+`edge_runtime.io.sinks.sparkplug_node` decides what is said in which order; this connects it to a broker and to the
+time.
 """
 
 from __future__ import annotations

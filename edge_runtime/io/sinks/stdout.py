@@ -111,7 +111,7 @@ class StdoutSink:
             self._drain()
 
     def close(self, timeout_s: float) -> None:
-        """See `edge_runtime.io.sinks.Sink`. What the reader does not take in time is counted under ``stdout_closed``."""
+        """See `edge_runtime.io.sinks.Sink`. What the reader does not take in time is counted: ``stdout_closed``."""
         if self._loop is None:
             return
         self._watch(on=False)

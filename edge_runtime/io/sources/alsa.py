@@ -2,8 +2,8 @@
 
 No sound library is loaded: the recorder is a program that every ALSA system has, and one that dies takes nothing with
 it. It is started again with back-off. Samples become floats with full scale 1. Stamps count samples from the first
-one (`edge_runtime.base.media.sound_stream`), and are reset after an overrun, a restart, or when the sound card's clock has
-drifted half a second away.
+one (`edge_runtime.base.media.sound_stream`), and are reset after an overrun, a restart, or when the sound card's clock
+has drifted half a second away.
 
 Source: arecord(1) of alsa-utils; its message at an overrun is ``overrun!!! (at least 12.345 ms long)``.
 """

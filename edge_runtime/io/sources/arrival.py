@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -41,7 +41,6 @@ from edge_runtime.clock import Clock
 from edge_runtime.io.codecs.numbers import Arrival, ArrivalTimes, by_arrival
 from edge_runtime.io.sources import Deliver
 from edge_runtime.manifest import InputContract
-from edge_runtime.signal.windowing.window import KeyState
 from edge_runtime.types import Done, Reading
 
 QUEUED: Final = 4
@@ -55,7 +54,7 @@ _PATIENCE_S: Final = 2.0
 _NO_SENSOR: Final = 20.0
 """Factor of its rate by which hardly a sensor sends (rule 5)."""
 _KNOWN_S: Final = 10.0
-"""How long a stream is heard at its rate until what comes faster is taken for a queue for `_QUEUE_S`."""
+"""Seconds of a stream at its rate, after which what comes faster is taken for a queue for `_QUEUE_S`."""
 _QUEUE_S: Final = 60.0
 _TICK_S: Final = 1e-3
 """Distance of values of a channel without a rate (rule 7)."""
@@ -65,7 +64,7 @@ _PROVISIONAL: Final = frozenset((Arrival, ArrivalTimes))
 
 @dataclass(slots=True)
 class _Key:
-    """What the streams of a key share (rule 3)."""
+    """State that the streams of a key share (rule 3)."""
 
     streams: dict[tuple[int, ...] | None, _Clock] = field(default_factory=dict)
     silence: float = 0.0
@@ -95,7 +94,7 @@ class _Clock:
         self.live = read
         """Monotonic time of the last read that came no faster than the rate."""
         self.known = 0.0
-        """How long it has come no faster than the rate, seconds."""
+        """Seconds of it that came no faster than the rate."""
         self.ahead = 0.0
         """Newest stamp less the arrival of its sample."""
         self.allowed = allowed
@@ -167,13 +166,15 @@ class ArrivalStamps:
         self._state = {i for i, (rule, age) in enumerate(rules) if rule == "previous" and age > contract.max_gap}
         self._keys: OrderedDict[str, _Key] = OrderedDict()
 
-    def resume(self, states: Iterable[KeyState]) -> None:
-        """Go on behind the newest stamps of windows that were kept over a restart; the longest silent key first."""
-        for state in states:
-            newest: dict[tuple[int, ...] | None, float] = {None: state.newest}
-            newest |= {tuple(part.columns): part.newest for part in state.parts}
-            key = self._key(state.name)
-            for channels, t in newest.items():
+    def resume(self, newest: Iterable[tuple[str, Mapping[tuple[int, ...] | None, float]]]) -> None:
+        """Go on behind the newest stamps of windows that were kept over a restart.
+
+        Args:
+            newest: stamps by key and channels; the key that was silent for longest comes first.
+        """
+        for name, stamps in newest:
+            key = self._key(name)
+            for channels, t in stamps.items():
                 if math.isfinite(t):
                     key.streams[channels] = _Clock(key, float(t), -math.inf, math.inf, self._period)
 

@@ -57,8 +57,8 @@ class RecordingConfig(RecordingLayout):
     speed: float = 0.0
     """1: real time, 10: ten times that; 0: as fast as the pipeline takes it."""
     mqtt: tuple[MqttSourceConfig, ...] = ()
-    """The files hold captured MQTT messages, a line each (`edge_runtime.io.recordings.capture`), and these are the sources
-    that they are for: topics, keys and codecs. `format` and layout do not count then."""
+    """The files hold captured MQTT messages, a line each (`edge_runtime.io.recordings.capture`), and these are the
+    sources that they are for: topics, keys and codecs. `format` and layout do not count then."""
 
     def __post_init__(self) -> None:
         # Not super().__post_init__(): a dataclass with slots is a second class, which super() without arguments

@@ -1,11 +1,11 @@
 """The bundle: the one file that passes from export to a device, opened with suspicion.
 
 `open_bundle` reads every byte of the file once and refuses it, before any model library sees anything, unless the
-archive has the one accepted form (`edge_runtime.model.bundle.archive`), a trusted key has signed all of it where that is
-asked for (`edge_runtime.model.bundle.signature`), the manifest is understood, every file is listed with its size and SHA-256
-and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the model files are
-whole in themselves; in this order. What is handed out later is read again and hashed again, so a file that is swapped
-or edited while it is open is refused too.
+archive has the one accepted form (`edge_runtime.model.bundle.archive`), a trusted key has signed all of it where that
+is asked for (`edge_runtime.model.bundle.signature`), the manifest is understood, every file is listed with its size and
+SHA-256 and none is missing or left over, the golden vectors are plain arrays of the promised shapes, and the model
+files are whole in themselves; in this order. What is handed out later is read again and hashed again, so a file that is
+swapped or edited while it is open is refused too.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def load_engine(
         bundle: an open bundle.
         variant: name of the variant.
         options: how the engine may use the machine.
-        engine: name of an engine (see `edge_runtime.model.engines`); None takes the best one installed. ``null`` answers
-            without the model, so nothing is proven.
+        engine: name of an engine (see `edge_runtime.model.engines`); None takes the best one installed. ``null``
+            answers without the model, so nothing is proven.
         provider_options: accelerators by name with their settings.
         probe_first: load it in a child process before this one does, since a malformed model can kill the process
             that loads it. False for a caller that has just done so.

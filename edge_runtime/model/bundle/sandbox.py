@@ -1,8 +1,8 @@
 """Load a model where it may die: in a child process, before this one touches it.
 
-A malformed model can end the process that loads or runs it. So a child (`edge_runtime.base.system.subprocess_job`) is given
-the verified bytes (it opens no file of the bundle) and told to load the variant and replay the golden vectors. What
-became of it is classified here; the parent loads only what the child survived.
+A malformed model can end the process that loads or runs it. So a child (`edge_runtime.base.system.subprocess_job`) is
+given the verified bytes (it opens no file of the bundle) and told to load the variant and replay the golden vectors.
+What became of it is classified here; the parent loads only what the child survived.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chain as one engine: a window and the states of its keys in, an answer and the new states out.
 
-It is an `edge_runtime.model.engines.base.Engine` that keeps nothing between calls, so child processes, golden vectors and
-failover treat it as any other. Its inputs are the window (batch, samples, channels), ``step`` (batch,), and the
+It is an `edge_runtime.model.engines.base.Engine` that keeps nothing between calls, so child processes, golden vectors
+and failover treat it as any other. Its inputs are the window (batch, samples, channels), ``step`` (batch,), and the
 states; its outputs are the answer, ``answered`` (batch,), the next ``step``, and the new states. A key begins, or
 is reset, with step 0, whatever its other states hold. A chain without states has the window and the answer alone.
 

@@ -1,8 +1,8 @@
 """The seam to the libraries that run models.
 
 Why a protocol and not a base class: an engine shares no code with another one, and a vendor's engine must not need to
-import ours to be one. Engines live in `edge_runtime.model.engines`, a file each, import their library only when a model is
-loaded, and pass the checks in ``tests/contracts/test_engine.py``.
+import ours to be one. Engines live in `edge_runtime.model.engines`, a file each, import their library only when a model
+is loaded, and pass the checks in ``tests/contracts/test_engine.py``.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def load(model: bytes, options: EngineOptions, provider_options: Mapping[str, An
         model: the file's bytes, without external data.
         options: threads, spinning and batch size.
         provider_options: execution providers by name with their options, in order of preference, for example
-            ``{"CUDAExecutionProvider": {}}``; the CPU always stands last. `edge_runtime.model.engines.providers` says which
-            keys are ours and not the vendor's.
+            ``{"CUDAExecutionProvider": {}}``; the CPU always stands last. `edge_runtime.model.engines.providers` says
+            which keys are ours and not the vendor's.
 
     Raises:
         EngineError: onnxruntime is missing, lacks a provider that was asked for, or refuses the model; or the

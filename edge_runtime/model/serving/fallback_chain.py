@@ -71,8 +71,9 @@ def backends_of(
 ) -> list[Backend]:
     """List the backends of a bundle on this machine, best first.
 
-    1. The accelerator that has won here, with the variant that it won with (`edge_runtime.model.serving.accelerator_choice`);
-       where the configuration names accelerators, these, with the first variant.
+    1. The accelerator that has won here, with the variant that it won with
+       (`edge_runtime.model.serving.accelerator_choice`); where the configuration names accelerators, these, with the
+       first variant.
     2. The first variant on the CPU.
     3. The others on the CPU, in the order of `_stand_ins`.
 

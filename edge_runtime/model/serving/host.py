@@ -75,7 +75,7 @@ class Host:
         named = {"variant": self.model.variant.name, "engine": self.model.engine.name}
         return named if chain is None else named | chain.status()
 
-    # -- models that come and go (`edge_runtime.operate.update.boot.ModelHost`) -----------------------------------------------
+    # -- models that come and go (`edge_runtime.operate.update.boot.ModelHost`) ----------------------------------------
 
     def load(self, config: ModelConfig) -> Model:
         """Verify a bundle, try it in a child process, load it: this variant or none."""

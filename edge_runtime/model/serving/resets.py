@@ -1,7 +1,7 @@
 """Resets on demand: ``edge-runtime reset`` has a running application let states of keys begin again.
 
-The request lies beside the application's files of state, as ``outbox.reset`` (`edge_runtime.base.system.control_spool`), and
-is looked for once a second.
+The request lies beside the application's files of state, as ``outbox.reset``
+(`edge_runtime.base.system.control_spool`), and is looked for once a second.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ import orjson
 from edge_runtime.errors import ConfigError
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.engines.base import Array, TensorSpec
+from edge_runtime.model.serving.model_states import Resets
 from edge_runtime.signal.windowing.window import Window
-from edge_runtime.store.durable.model_states import Resets
 
 MAX_KEYS = 10_000
 """Keys whose states are kept, where nothing else is said."""
@@ -231,17 +231,17 @@ class StateStore:
         return True
 
     def hold(self, windows: Sequence[Window], *, begins: bool = False) -> None:
-        """See `edge_runtime.store.durable.model_states.ModelStates`; what `gather` has copied is kept."""
+        """See `edge_runtime.model.serving.model_states.ModelStates`; what `gather` has copied is kept."""
         for window in windows:
             self._held[window.place] = _BEGINS if begins else None
 
     def release(self, windows: Sequence[Window]) -> None:
-        """See `edge_runtime.store.durable.model_states.ModelStates`."""
+        """See `edge_runtime.model.serving.model_states.ModelStates`."""
         for window in windows:
             self._held.pop(window.place, None)
 
     def save(self, *, whole: bool) -> bytes:
-        """See `edge_runtime.store.durable.model_states.ModelStates`.
+        """See `edge_runtime.model.serving.model_states.ModelStates`.
 
         Layout: length of the head as uint32, the head as JSON, then each state of all keys.
         """
@@ -277,7 +277,7 @@ class StateStore:
         return kept
 
     def restore(self, data: bytes | None) -> Resets | None:
-        """See `edge_runtime.store.durable.model_states.ModelStates`; the states of before are given up."""
+        """See `edge_runtime.model.serving.model_states.ModelStates`; the states of before are given up."""
         self._clear()
         if data is None:
             return _UNSAVED

@@ -80,7 +80,7 @@ class Anomaly(WindowTask):
         return [self._found(*row) for row in answers.tolist()]
 
     def findings(self, answers: Float32) -> list[Finding]:
-        """See `WindowTask`; thresholds of keys may stand behind the scores (`edge_runtime.model.tasks.key_thresholds`)."""
+        """See `WindowTask`; thresholds of keys may follow the scores (`edge_runtime.model.tasks.key_thresholds`)."""
         if answers.shape[1] == 1:
             return super().findings(answers)
         limits = np.where(np.isfinite(answers[:, 1:]), answers[:, 1:], np.float32(self._limit))

@@ -21,7 +21,7 @@ class _Corrected:
 
 @dataclass
 class FusedCorrection(_Corrected, Correction):
-    """Answer to a hard case that both had a part in (`edge_runtime.model.tasks.fusion`): `label`, `confidence`, `scores`."""
+    """Answer to a hard case that is of both (`edge_runtime.model.tasks.fusion`): `label`, `confidence`, `scores`."""
 
     cloud_label: str = field(kw_only=True)
     """What the cloud itself answered; `upheld` compares this one."""

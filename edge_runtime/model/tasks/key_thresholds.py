@@ -13,7 +13,7 @@ Scores of one machine are not those of another, and they drift. Rules, for ``ada
 A fault that lasts is taken for normal in the end; an event rule tells of it before. Of windows whose readings are
 suspect, nothing is learnt.
 
-Recursion and sources: `edge_runtime.answer.gate.quantile`. Figures: docs/tasks.md.
+Recursion and sources: `edge_runtime.model.quantile`. Figures: docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from edge_runtime.answer.gate.quantile import outward
 from edge_runtime.errors import StoreError
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.quantile import outward
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
 

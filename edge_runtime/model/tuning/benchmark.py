@@ -2,8 +2,9 @@
 
 The answer flips between networks and boards, so it is measured where the bundle is to run: every variant in every
 engine that is installed, and on every accelerator of the board's profile. Each must reproduce its golden vectors first;
-then all are timed interleaved in a child process (`edge_runtime.model.tuning.timing`). A small JSON file keeps the figures
-(`edge_runtime.model.tuning.results`), under a key made of the machine, the versions of all that computes, and the bundle's
+then all are timed interleaved in a child process (`edge_runtime.model.tuning.timing`). A small JSON file keeps the
+figures (`edge_runtime.model.tuning.results`), under a key made of the machine, the versions of all that computes, and
+the bundle's
 contents: another board, an upgraded engine or a new bundle finds nothing there and is measured again. The file only
 ever chooses among what the bundle holds, what is installed and what the machine's own profile names, and what it
 chooses proves itself again at load. So a user who may write the file can make a device slower, and nothing worse.

@@ -1,7 +1,7 @@
 """A model on the best that a profile offers, with the processor as the last resort, and every refusal said.
 
-This is for who has a model and a machine. A running pipeline has `edge_runtime.model.serving.failover` besides, which replaces
-an accelerator that fails later on; both take the same provider options.
+This is for who has a model and a machine. A running pipeline has `edge_runtime.model.serving.failover` besides, which
+replaces an accelerator that fails later on; both take the same provider options.
 """
 
 from __future__ import annotations

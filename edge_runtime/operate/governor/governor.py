@@ -20,8 +20,9 @@ When to step (`ThermalPolicy`):
 
 So a step down and the next step up are never less than `hold_s` apart, whatever the sensors say.
 
-Limits come from the board's profile (`edge_runtime.base.hardware`): the trip points of the kernel's thermal zones (Jetson,
-most Arm boards and laptops), and 80 degrees on a Raspberry Pi, from which on its firmware slows the cores down.
+Limits come from the board's profile (`edge_runtime.base.hardware`): the trip points of the kernel's thermal zones
+(Jetson, most Arm boards and laptops), and 80 degrees on a Raspberry Pi, from which on its firmware slows the cores
+down.
 Sources: Documentation/driver-api/thermal/sysfs-api.rst of the kernel; raspberrypi.com/documentation/computers/
 raspberry-pi.html ("Frequency management and thermal control"); NVIDIA Jetson Linux Developer Guide, "Platform Power
 and Performance".

@@ -48,7 +48,7 @@ _SWITCH_S: Final = 0.0005
 
 
 class Pictures(Protocol):
-    """Pictures of what is looked into: of one application (`edge_runtime.operate.observe.report.Report`), or of several."""
+    """Pictures of one application (`edge_runtime.operate.observe.report.Report`), or of several."""
 
     def live(self, query: Query) -> dict[str, Any]:
         """Take one, where `Listener` was told to submit it."""

@@ -12,8 +12,8 @@ POST   ``/api/cases/...``  ``label``, ``erase``
 GET    ``/``               the page
 ====== =================== =====================================================================================
 
-Who may ask for what: `edge_runtime.operate.observe.access`. Browsers are held to the page's own origin: a ``Host`` that is not
-known is refused (DNS rebinding), and so is a POST that another site made.
+Who may ask for what: `edge_runtime.operate.observe.access`. Browsers are held to the page's own origin: a ``Host`` that
+is not known is refused (DNS rebinding), and so is a POST that another site made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A connection of the server: its conversation as a generator, which yields what it waits for.
 
-A connection that waits is in a phase with a longest time; `edge_runtime.operate.server.front` keeps the phases, and resumes the
-connection with a `TimeoutError` when one is over.
+A connection that waits is in a phase with a longest time; `edge_runtime.operate.server.front` keeps the phases, and
+resumes the connection with a `TimeoutError` when one is over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
 
-No socket is touched and no model run here: `edge_runtime.operate.server.connection` reads requests, waits for inferences and
-sends replies.
+No socket is touched and no model run here: `edge_runtime.operate.server.connection` reads requests, waits for
+inferences and sends replies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Announcement of a bundle: a signed message that says which one, where it lies, for which devices, and until when.
 
-It travels in a DSSE envelope (`edge_runtime.operate.update.envelope`). Nothing in it counts before the signature holds; then
-`edge_runtime.operate.update.freshness` decides whether it is fresh. The bundle that it leads to is checked against `size` and
-`sha256` before anything reads it, and then for its own signature.
+It travels in a DSSE envelope (`edge_runtime.operate.update.envelope`). Nothing in it counts before the signature holds;
+then `edge_runtime.operate.update.freshness` decides whether it is fresh. The bundle that it leads to is checked against
+`size` and `sha256` before anything reads it, and then for its own signature.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 1. All figures are shares of what begins an alarm: 1 is the bound.
 2. *Mounting*: of the repairs that touch a channel, the one that explains the last looks best
-   (`edge_runtime.signal.drift.repair`). From 1 on there is an alarm, which names the best repair of all: one fault lifts
-   others past the bound, so a channel there need not be wrong.
-3. *Past*: the distance of a channel from the key's beginning (`edge_runtime.signal.drift.own_past`), and that of all channels
-   together, which is the one that makes the alarm.
+   (`edge_runtime.signal.drift.repair`). From 1 on there is an alarm, which names the best repair of all: one fault
+   lifts others past the bound, so a channel there need not be wrong.
+3. *Past*: the distance of a channel from the key's beginning (`edge_runtime.signal.drift.own_past`), and that of all
+   channels together, which is the one that makes the alarm.
 """
 
 from __future__ import annotations

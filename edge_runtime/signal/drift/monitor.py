@@ -3,9 +3,9 @@
 1. A look is a window that overlaps none before it: every n-th of a key, by its number, so that a stream is looked at
    the same way whenever it is replayed. Windows that the intake suspects are no looks, nor are those in which a channel
    rests: what is stuck, of another rate or of another size was named there, and would be misnamed here.
-2. The repair test (`edge_runtime.signal.drift.repair`) and the own past (`edge_runtime.signal.drift.own_past`) take the looks. A mean
-   of their scores over a threshold is an alarm (`edge_runtime.signal.drift.latch`), one for each key and cause; the log has a
-   line when it begins and one when it ends.
+2. The repair test (`edge_runtime.signal.drift.repair`) and the own past (`edge_runtime.signal.drift.own_past`) take the
+   looks. A mean of their scores over a threshold is an alarm (`edge_runtime.signal.drift.latch`), one for each key and
+   cause; the log has a line when it begins and one when it ends.
 3. While axes or units are wrong, so are the answers: all windows of the key are suspect. A sensor that has changed may
    be answered rightly; its windows are not.
 4. The beginning of a key is learnt from looks while no repair is on. Beginnings and alarms are kept over a restart.

@@ -3,8 +3,8 @@
 1. Of a window, the log-likelihood of its features under training is taken: classes in equal shares, each a normal
    distribution around its centre, all with one covariance. So it does not matter what the wearer does.
 2. Of each repair, the same after it. What it adds is its score.
-3. The mean score of the last looks counts (`edge_runtime.signal.drift.latch`), each between -`LIMIT` and `LIMIT`: one odd
-   window decides nothing. The best repair names the fault.
+3. The mean score of the last looks counts (`edge_runtime.signal.drift.latch`), each between -`LIMIT` and `LIMIT`: one
+   odd window decides nothing. The best repair names the fault.
 """
 
 from __future__ import annotations

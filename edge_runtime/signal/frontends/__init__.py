@@ -1,8 +1,8 @@
 """Front ends: rows of features out of samples, as the model's training computed them. One file each.
 
 A front end is a pure function of the samples that it is given and of states that it names, for many keys at once. It
-knows no keys, no files and no engines; `edge_runtime.model.chain` keeps the states and cuts the samples. Each is held to the
-library that defines it, on real recordings.
+knows no keys, no files and no engines; `edge_runtime.model.chain` keeps the states and cuts the samples. Each is held
+to the library that defines it, on real recordings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Intake: what the data say about the sensors that send them, said once and marked on every answer that it concerns.
 
 A model cannot tell values in another unit, of another rate, or of a sensor that froze, from those that it was trained
-on: it answers, and is sure of it. So each key is checked while it streams (`edge_runtime.signal.intake.config.CHECKS`); while
-one is *suspect*, its windows are hard, and say why.
+on: it answers, and is sure of it. So each key is checked while it streams (`edge_runtime.signal.intake.config.CHECKS`);
+while one is *suspect*, its windows are hard, and say why.
 
 The checks are functions of the samples that a key sent and of their stamps: the same stream has the same windows
 marked, live and when it is replayed.

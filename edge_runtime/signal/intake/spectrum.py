@@ -11,8 +11,8 @@ that was trained on the whole band is sure of its answers all the same.
 3. The check fails if it ends below `NEAR` of where the training data do. Then each span is looked at, else one in
    1 + `REST`.
 
-What was played back or counted at a wrong rate has no such end, so it is not noticed here: `edge_runtime.signal.intake.rate`
-and the PCM codec count samples against the clock. Measured: docs/sound.md.
+What was played back or counted at a wrong rate has no such end, so it is not noticed here:
+`edge_runtime.signal.intake.rate` and the PCM codec count samples against the clock. Measured: docs/sound.md.
 """
 
 from __future__ import annotations

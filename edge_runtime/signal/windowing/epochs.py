@@ -10,10 +10,10 @@ twice, a board without a battery clock starts in the past. So a key has an *epoc
 3. Epoch and highest number go with the key: over gaps, over another bundle, over an orderly stop (with the windows),
    and beyond `WindowConfig.max_keys` as long as there is room for as many again. A key that is forgotten then begins
    at `Epochs.floor`, above all that were forgotten.
-4. They are kept in a file (`edge_runtime.store.durable.kept_epochs`), as of a moment at which all answers were safe. After a
-   crash a message that is delivered again is one whose answer was not safe: its number is above the highest kept, and
-   its id is the same. Where the file is lost or damaged, keys begin at a floor drawn at random, since it cannot be
-   known which epochs were given.
+4. They are kept in a file (`edge_runtime.store.durable.kept_epochs`), as of a moment at which all answers were safe.
+   After a crash a message that is delivered again is one whose answer was not safe: its number is above the highest
+   kept, and its id is the same. Where the file is lost or damaged, keys begin at a floor drawn at random, since it
+   cannot be known which epochs were given.
 5. Numbers above those kept may have been given before the crash all the same. The outbox knows the hard ones, each with
    a digest of its samples (`Window.digest`): the same digest is the same window, and has the same id; another one is
    another window, and begins the next epoch. Easy ones of the last minute before a crash are known nowhere: they can be

@@ -7,7 +7,8 @@
 3. Frames are answered at the contract's rate at most: one that comes less than (1 - snap) periods after the one
    answered last is dropped as ``frame_rate``. The period is `window` / `rate_hz`.
 4. A window's slot is its stamp, in half periods since 1970, times half of `hop`: so a frame that is delivered again has
-   the same id, and two answered frames have different ones; after a step back by `edge_runtime.signal.windowing.epochs`.
+   the same id, and two answered frames have different ones; after a step back by
+   `edge_runtime.signal.windowing.epochs`.
 
 Counters count a picture as one sample.
 """

@@ -1,4 +1,4 @@
-"""From readings that hold some channels to windows of all of them: the rules of `edge_runtime.signal.windowing.window` go on.
+"""Readings of some channels to windows of all of them: the rules of `edge_runtime.signal.windowing.window` go on.
 
 A key's channels may come in messages of their own: one topic for each sensor, one message for each value, sensors at
 rates of their own. The windows are still pure functions of the *set* of samples, whatever the messages, the order of

@@ -7,8 +7,8 @@
 4. Nothing here makes an answer wait.
 5. Windows on which a model on trial differs are kept, too, whatever else they are (`CaseKeeper.differ`): by their draw
    alone, so rule 2 is not for them.
-6. No file ends the application, or its start: a damaged one is set aside (`edge_runtime.store.cases.salvage`); where there is
-   no room, or the file is another's, no case is kept until that has changed, which is tried every `_AGAIN_S`.
+6. No file ends the application, or its start: a damaged one is set aside (`edge_runtime.store.cases.salvage`); where
+   there is no room, or the file is another's, no case is kept until that has changed, which is tried every `_AGAIN_S`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ What goes, and what stays:
 3. Where the file is full, cases without a label go, the oldest first; then those of a proof, the last drawn first, down
    to half of the file; then the samples of cases with a label, the oldest first.
 4. Labels are bounded, too: of `max_bytes` each may use `LABEL_BYTES`. What is beyond is refused, and says so.
-5. Windows on which two models differ are a sample, drawn and ordered by `edge_runtime.store.cases.draw`. It is of one try of
-   one pair of models: once another begins, those without a label go. None joins it once it is closed.
+5. Windows on which two models differ are a sample, drawn and ordered by `edge_runtime.store.cases.draw`. It is of one
+   try of one pair of models: once another begins, those without a label go. None joins it once it is closed.
 
 All others wait for a label by turns: of each key and each answer of the device one, as drawn, then the next. The oldest
 first would be the same few movements: those of the first minutes (docs/accuracy.md, few labels).

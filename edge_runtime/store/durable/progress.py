@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
+from edge_runtime.answer.durability import Play
 from edge_runtime.answer.events.tracker import EventTracker
 from edge_runtime.clock import Clock
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.serving.model_states import ModelStates, Resets
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.join import AnyWindower, is_joined
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.durable.answer_states import AnswerStates, AnyState, Changed
-from edge_runtime.store.durable.model_states import ModelStates, Resets
 from edge_runtime.store.durable.reading_log_file import Recovered
 from edge_runtime.store.durable.reading_log_records import (
     decode_events,
@@ -40,9 +41,6 @@ from edge_runtime.store.durable.reading_log_records import (
 from edge_runtime.types import Done
 
 log = logging.getLogger(__name__)
-
-Play = Callable[[list[Window]], None]
-"""Computes windows for the states that they leave; their answers are safe."""
 
 
 class Progress:

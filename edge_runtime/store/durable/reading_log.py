@@ -13,32 +13,31 @@ and what the run before has left is read before anything is written over it. doc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from edge_runtime.answer.durability import Late, Play
 from edge_runtime.base.system.group_commit import GroupCommit
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.serving.model_states import ModelStates
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.join import AnyWindower, windower_of
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.durable.answer_states import AnswerStates
 from edge_runtime.store.durable.config import ReadingLogConfig
-from edge_runtime.store.durable.model_states import ModelStates
-from edge_runtime.store.durable.progress import Play, Progress, counted_before
+from edge_runtime.store.durable.progress import Progress, counted_before
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.types import Done, Reading
 
 log = logging.getLogger(__name__)
 
-Late = Callable[[list[Window], Done], None]
-"""Answers windows that were found late; the second is to be called when they are safe."""
 
 _COMPACT_BYTES: Final = 1 << 20
 """Rows are left alone up to here, whatever the state weighs."""
@@ -239,8 +238,7 @@ class ReadingLog:
         if self._commits.close(timeout_s):
             self._file.close()
 
-    # -- in an iteration
-    # ---------------------------------------------------------------------------------------------------
+    # -- in an iteration -----------------------------------------------------------------------------------------------
 
     def take(self, readings: Sequence[Reading], done: Done) -> None:
         """Write these down with the others of the iteration; `done` is called when they are on the disk."""

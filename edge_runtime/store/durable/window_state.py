@@ -23,16 +23,17 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from edge_runtime.answer.durability import Play
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
+from edge_runtime.model.serving.model_states import ModelStates
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.join import AnyWindower
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.durable.answer_states import AnswerStates
-from edge_runtime.store.durable.model_states import ModelStates
-from edge_runtime.store.durable.progress import Play, Progress, counted_before, nothing
+from edge_runtime.store.durable.progress import Progress, counted_before, nothing
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.types import Done
 

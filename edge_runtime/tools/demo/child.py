@@ -1,4 +1,4 @@
-"""Run a module that must not outlive the demo: ``python -m edge_runtime.tools.demo.child PARENT_PID MODULE ARGUMENTS...``.
+"""Run a module that must not outlive the demo: ``python -m edge_runtime.tools.demo.child PARENT_PID MODULE ...``.
 
 The demo may be killed with SIGKILL, by a person who wants to see what becomes of its cases; its broker and its cloud
 would go on for ever, each on a port of its own. The kernel ends them instead (prctl(2), PR_SET_PDEATHSIG).

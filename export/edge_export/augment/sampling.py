@@ -1,8 +1,8 @@
 """Training windows drawn at random places of recordings on the model's own grid, class by class, and varied.
 
-Recordings pass through `edge_runtime.signal.windowing.window` first, so a window drawn for training has the resampling, the
-gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of the
-recordings.
+Recordings pass through `edge_runtime.signal.windowing.window` first, so a window drawn for training has the resampling,
+the gaps and the grid that a device would give it. A class is drawn as often as the balance says, whatever its share of
+the recordings.
 
 A stretch has a place at every sample, so a long stream has a hop's worth of places for each window that a device would
 cut from it. A stretch of one window alone, as people label them, has one place; it counts as a hop's worth all the

@@ -1,7 +1,8 @@
 """Field corrections as soft labels: the cloud's answers from a log, matched to the windows they are about.
 
-A correction names its window by key and slot (`edge_runtime.signal.windowing.window.Window.id`), so the recording of the same
-stream, cut by the same code, gives the window back. Such windows are the hard ones, and no person has labelled them.
+A correction names its window by key and slot (`edge_runtime.signal.windowing.window.Window.id`), so the recording of
+the same stream, cut by the same code, gives the window back. Such windows are the hard ones, and no person has labelled
+them.
 """
 
 from __future__ import annotations

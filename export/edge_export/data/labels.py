@@ -1,7 +1,7 @@
 """Labels in time: of samples from annotations, of windows from samples, and of the runtime's own windows.
 
-`label_windows` cuts a data set with `edge_runtime.signal.windowing`, the code that cuts windows on the device, and puts a
-label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
+`label_windows` cuts a data set with `edge_runtime.signal.windowing`, the code that cuts windows on the device, and puts
+a label to each. What training and evaluation see is therefore what a device would have seen: same grid, same
 resampling, same gaps.
 """
 
@@ -101,8 +101,8 @@ def label_windows(dataset: Dataset, contract: InputContract, *, rule: Rule = "ce
 
     Returns:
         The labelled windows only, in order of recording and time, with `InputContract.history` samples each;
-        `Windows.start` is the slot of `edge_runtime.signal.windowing.window.Window`, so name and start make the prediction's
-        id.
+        `Windows.start` is the slot of `edge_runtime.signal.windowing.window.Window`, so name and start make the
+        prediction's id.
 
     Raises:
         ConfigError: no recording gives a labelled window.

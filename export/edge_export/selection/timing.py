@@ -1,7 +1,7 @@
 """Timing of candidates, and their answers, on the device's own engines.
 
-The timing is that of a device (`edge_runtime.model.tuning.timing`): children try each candidate before anything else in this
-process touches it, so one that kills its process costs only itself.
+The timing is that of a device (`edge_runtime.model.tuning.timing`): children try each candidate before anything else in
+this process touches it, so one that kills its process costs only itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models timed in a child process: one that takes its process with it costs that candidate and nothing else.
 
-The child (`edge_runtime.base.system.subprocess_job`) is a fresh interpreter, so what it says of memory is the device's bill:
-Python, numpy, one engine, one model.
+The child (`edge_runtime.base.system.subprocess_job`) is a fresh interpreter, so what it says of memory is the device's
+bill: Python, numpy, one engine, one model.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ _OF_TASK: Final[Mapping[str, Callable[[Shown, Any], Iterator[Entity]]]] = {
     "text": _text,
     "vector": _numbers,
 }
-"""By the kind of the output; `tests/edge_runtime/operate/observe/home_assistant/test_entities.py` finds one that is missing."""
+"""By the kind of the output; `test_entities.py` finds one that is missing."""
 
 
 def _events(shown: Shown) -> Iterator[Entity]:

@@ -1,7 +1,7 @@
 """Requests of a command to the application that owns an outbox: retry or drop dead letters, or empty its log.
 
-They lie beside the database, as ``outbox.db.request`` and ``outbox.db.answer`` (`edge_runtime.base.system.control_spool`),
-and are looked for once a second.
+They lie beside the database, as ``outbox.db.request`` and ``outbox.db.answer``
+(`edge_runtime.base.system.control_spool`), and are looked for once a second.
 """
 
 from __future__ import annotations

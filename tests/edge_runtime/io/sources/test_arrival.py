@@ -42,7 +42,7 @@ class Device:
         self.got: dict[tuple[str, tuple[int, ...] | None], list[float]] = {}
         if restored is not None:
             self.windower.restore(restored.windower.state())
-            self.stamps.resume(self.windower.state())
+            self.stamps.resume((state.name, state.newest_stamps()) for state in self.windower.state())
 
     def read(
         self,

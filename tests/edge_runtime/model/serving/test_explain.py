@@ -1,4 +1,4 @@
-"""An explanation names the part of a window that moved the answer, as `edge_runtime.model.serving.explain` defines it."""
+"""An explanation names the part of a window that moved the answer, as `edge_runtime.model.serving.explain` has it."""
 
 from __future__ import annotations
 

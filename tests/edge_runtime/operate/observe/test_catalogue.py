@@ -15,18 +15,18 @@ PACKAGE = Path(str(edge_runtime.__file__)).parent
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 COMPUTED = {
-    "undated_total": "sources/decoding.py",
-    "values_refused_total": "sources/decoding.py",
-    "suspect_keys": "intake/intake.py",
-    "process_resident_bytes": "observe/report.py",
-    "process_open_files": "observe/report.py",
-    "drift_alarms": "drift/monitor.py",
-    "agreement_ratio": "drift/agreement.py",
-    "agreement_low_ratio": "drift/agreement.py",
-    "agreement_high_ratio": "drift/agreement.py",
-    "build_info": "observe/exposition.py",
-    DROPPED: "observe/exposition.py",
-    STAGE: "observe/exposition.py",
+    "undated_total": "io/sources/decoding.py",
+    "values_refused_total": "io/sources/decoding.py",
+    "suspect_keys": "signal/intake/intake.py",
+    "process_resident_bytes": "operate/observe/report.py",
+    "process_open_files": "operate/observe/report.py",
+    "drift_alarms": "signal/drift/monitor.py",
+    "agreement_ratio": "signal/drift/agreement.py",
+    "agreement_low_ratio": "signal/drift/agreement.py",
+    "agreement_high_ratio": "signal/drift/agreement.py",
+    "build_info": "operate/observe/exposition.py",
+    DROPPED: "operate/observe/exposition.py",
+    STAGE: "operate/observe/exposition.py",
 }
 """Metrics whose name is put together elsewhere, with the file that does it."""
 
@@ -63,7 +63,7 @@ def test_every_metric_is_described() -> None:
 
 def test_every_description_is_of_a_metric() -> None:
     text = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
-    del text["observe/catalogue.py"]
+    del text["operate/observe/catalogue.py"]
     unused = {
         name
         for name in DESCRIPTIONS

@@ -156,7 +156,7 @@ ELSEWHERE = {
     "too_expensive": "edge_runtime/io/sources/test_beside.py",
     "outbox_taken": "edge_runtime/operate/observe/test_drops.py",
     "rate_reduced": "edge_runtime/signal/windowing/test_thinning.py",
-    "engine_error suspect context_short": "edge_runtime/test_pipeline.py",
+    "engine_error suspect context_short": "edge_runtime/answer/test_pipeline.py",
     "shape dtype input_count": "contracts/test_engine.py",
     "outbox_error outbox_busy outbox_too_large": "edge_runtime/cloud/test_escalator.py",
     "outbox_full": "faults/test_failing_disk.py",
@@ -164,7 +164,8 @@ ELSEWHERE = {
     "home_assistant_away home_assistant_max_keys command_too_often command_not_possible command_retained "
     "command_malformed command_not_allowed": "edge_runtime/operate/observe/home_assistant/test_bridge.py",
     "sparkplug_state_malformed": "edge_runtime/io/sinks/test_sparkplug.py",
-    "publish_closes_connection publish_queue_full publish_connection_lost": "edge_runtime/io/mqtt/test_outbound_queue.py",
+    "publish_closes_connection publish_queue_full": "edge_runtime/io/mqtt/test_outbound_queue.py",
+    "publish_connection_lost": "edge_runtime/io/mqtt/test_outbound_queue.py",
     "publish_not_sent": "edge_runtime/io/sinks/test_sparkplug_broker.py",
     "jsonl_full jsonl_closed jsonl_sync_failed": "edge_runtime/io/sinks/test_jsonl.py",
     "stdout_full stdout_closed": "edge_runtime/io/sinks/test_stdout.py",
@@ -217,8 +218,7 @@ def fields() -> set[str]:
     """Names of the fields of all dataclasses of settings, the bundle's included."""
     found: set[str] = set()
     for module in pkgutil.walk_packages(edge_runtime.__path__, "edge_runtime."):
-        room = module.name.split(".")[1]
-        if module.name.endswith("config") or room in ("codecs", "manifest", "mqtt", "sinks", "sources"):
+        if module.name.endswith("config") or module.name.split(".")[1] in ("io", "manifest"):
             for one in vars(importlib.import_module(module.name)).values():
                 if isinstance(one, type) and dataclasses.is_dataclass(one):
                     found |= {field.name for field in dataclasses.fields(one)}
@@ -228,7 +228,7 @@ def fields() -> set[str]:
 def advices() -> list[str]:
     """Texts of the table, and of all refusals of codecs."""
     texts = [row.advice for row in {**REASONS, **COUNTS}.values()]
-    for path in (Path(str(edge_runtime.__file__)).parent / "codecs").glob("*.py"):
+    for path in (Path(str(edge_runtime.__file__)).parent / "io/codecs").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("InputError", "ConfigError"):
                 texts += [

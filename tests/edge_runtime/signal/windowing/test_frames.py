@@ -1,4 +1,4 @@
-"""Each whole picture is a window; ids, drops, clocks and restarts by the rules of `edge_runtime.signal.windowing.frames`."""
+"""Each whole picture is a window; ids, drops, clocks, restarts: rules of `edge_runtime.signal.windowing.frames`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts many models, runs the files in child processes, and sorts what came out.
 
-    python -m tests.edge_export.tflite.suite            # the table of docs/export.md, for every engine that is there
+    python -m tests.edge_export.tflite.suite            # the counts of docs/export.md, for every engine that is there
     python -m tests.edge_export.tflite.suite attention  # the cases whose names hold a word, one by one
 
 Outcomes: ``right``; ``refused`` (the writer said so, with a reason); ``not loaded`` (the engine refused the file);

@@ -51,7 +51,15 @@ class Histogram:
         return 0.0
 
 
-class _SinkDrops(Counter[str]):
+class Drops(Counter[str]):
+    """Counts by reason; one of nothing is not listed."""
+
+    def __setitem__(self, reason: str, count: int) -> None:
+        if count or reason in self:
+            super().__setitem__(reason, count)
+
+
+class _SinkDrops(Drops):
     """Answers that one sink dropped, by reason; counted among all drops as well."""
 
     def __init__(self, sink: str, metrics: Metrics) -> None:
@@ -62,7 +70,8 @@ class _SinkDrops(Counter[str]):
     def __setitem__(self, reason: str, count: int) -> None:
         fresh = count - self[reason]
         self._metrics.dropped[reason] += fresh
-        self._metrics.counts[f'sink_dropped_total{{sink="{self._sink}",reason="{reason}"}}'] += fresh
+        if fresh:
+            self._metrics.counts[f'sink_dropped_total{{sink="{self._sink}",reason="{reason}"}}'] += fresh
         super().__setitem__(reason, count)
 
 
@@ -75,7 +84,7 @@ class Metrics:
 
     counts: Counter[str] = field(default_factory=Counter)
     """For example ``readings_total``, ``windows_total``, ``predictions_total``, ``hard_total``."""
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Drops)
     """Messages, samples, windows and results not used, by reason: ``malformed``, ``late``, ``not_finite``, ..."""
     examples: dict[str, str] = field(default_factory=dict)
     """By drop reason, the last message or row that was refused, in words; for the log."""

@@ -44,3 +44,15 @@ def test_a_snapshot_is_plain_data() -> None:
     assert snapshot["counts"] == {"readings_total": 3}
     assert snapshot["dropped"] == {"malformed": 1}
     assert snapshot["latency_ms"]["engine"]["count"] == 1
+
+
+def test_a_drop_of_nothing_is_not_listed() -> None:
+    """Mutation: a reason stands in the log, on the page and in Prometheus for which nothing was dropped."""
+    metrics = Metrics()
+    sink = metrics.of_sink("one")
+    metrics.dropped["late"] += 0
+    sink.dropped["webhook_closed"] += 0
+    assert metrics.dropped == metrics.counts == {}
+    sink.dropped["webhook_closed"] += 2
+    sink.dropped["webhook_closed"] += 0
+    assert metrics.dropped == {"webhook_closed": 2}

@@ -245,7 +245,7 @@ class WebhookSink:
     # -- on the loop's thread --------------------------------------------------------------------------------------
 
     def _finish(self, items: Sequence[_Item], dropped_as: str) -> None:
-        if dropped_as and items:
+        if dropped_as:
             self._metrics.dropped[dropped_as] += len(items)
         for item in items:
             item.group.finish_one()

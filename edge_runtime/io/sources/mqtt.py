@@ -241,8 +241,7 @@ class MqttSource:
         """Decode messages in order, of topics that have a key; those of one filter that follow each other together."""
         keys = self._keys
         known = [(key, publish) for publish in publishes if (key := keys[publish[0]]) is not None]
-        if len(known) < len(publishes):
-            self._metrics.dropped["unexpected_topic"] += len(publishes) - len(known)
+        self._metrics.dropped["unexpected_topic"] += len(publishes) - len(known)
         if self._decoder is not None:
             return self._decoder([(key, publish[1]) for key, publish in known], wall)
         readings: list[Reading] = []

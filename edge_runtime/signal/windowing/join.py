@@ -133,9 +133,8 @@ class JoinedWindower(Keyed[Joint]):
     # -- keys, and the channels that come together -------------------------------------------------------------------
 
     def _new_key(self, name: str) -> Joint:
-        left = self._evict()
-        if left is not None and (lost := sum(map(self._order.discard, left.streams()))):
-            self._metrics.dropped["evicted"] += lost
+        if (left := self._evict()) is not None:
+            self._metrics.dropped["evicted"] += sum(map(self._order.discard, left.streams()))
         key = self._keys[name] = Joint(name, self._sensors.tracks(), Numbers(self.epochs.take(name), self._hop))
         return key
 
@@ -194,8 +193,7 @@ class JoinedWindower(Keyed[Joint]):
         track.suspect = times[old], values[old]  # for the others, whose clocks may follow
 
     def _drop_late(self, lost: int) -> None:
-        if lost:
-            self._metrics.dropped["late"] += lost
+        self._metrics.dropped["late"] += lost
 
     def _settle(self, key: Joint, windows: list[Window], received: float) -> None:
         """Use what no earlier sample of any channel can precede any more."""
@@ -238,8 +236,7 @@ class JoinedWindower(Keyed[Joint]):
     def _rejoin(self, track: Track) -> None:
         """Go on in the key's time: what waits in another one was of a wrong clock."""
         if track.apart is not None:
-            if lost := self._order.discard(track.apart):
-                self._metrics.dropped["other_clock"] += lost
+            self._metrics.dropped["other_clock"] += self._order.discard(track.apart)
             track.apart = None
 
     def _elect(self, key: Joint, track: Track, windows: list[Window], received: float, *, jumped: bool) -> None:
@@ -250,8 +247,8 @@ class JoinedWindower(Keyed[Joint]):
             names = ", ".join(self._names[column] for column in track.columns)
             away = apart.newest - key.newest
             self._metrics.examples["other_clock"] = f"key {key.name}: {names} is {away:+.0f} s from the other channels"
-            if lost := self._order.discard(apart, apart.newest - self._order.jump_s):
-                self._metrics.dropped["other_clock"] += lost
+            lost = self._order.discard(apart, apart.newest - self._order.jump_s)
+            self._metrics.dropped["other_clock"] += lost
             return
         self._metrics.counts["clock_jumps_total"] += 1
         self._use(key, math.inf, windows, received)  # as after any silence: nothing earlier can come

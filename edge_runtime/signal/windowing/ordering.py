@@ -109,9 +109,8 @@ class Ordering:
             distinct = np.concatenate(([True], np.diff(times) > 0))
             if not distinct.all():
                 same = (values[1:] == values[:-1]).all(axis=1) & ~distinct[1:]
-                for reason, count in (("duplicate", same.sum()), ("same_stamp", (~distinct).sum() - same.sum())):
-                    if count:
-                        self._dropped[reason] += int(count)
+                self._dropped["duplicate"] += int(same.sum())
+                self._dropped["same_stamp"] += int((~distinct).sum() - same.sum())
                 times, values = times[distinct], values[distinct]
         return times, values
 
@@ -142,10 +141,7 @@ class Ordering:
         suspect, stream.suspect = stream.suspect, None
         if suspect is not None:
             behind = stream.newest - self.jump_s <= suspect[0][0] and suspect[0][-1] <= stream.newest
-            if behind:
-                self._dropped["late"] += len(suspect[0])
-            else:
-                self._dropped["stamp_jump"] += len(suspect[0])
+            self._dropped["late" if behind else "stamp_jump"] += len(suspect[0])
 
     def behind(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
@@ -240,13 +236,11 @@ class Ordering:
         old = times < stream.newest - self._lateness - self.shuffled_s
         if stream.suspect is None and known[old].all():
             old[:] = False
-        if again := int((known & ~old).sum()):
-            self._dropped["duplicate"] += again
+        again = int((known & ~old).sum())
         same = int(((times == stream.newest) & ~known & ~old).sum())
-        if same:
-            self._dropped["same_stamp"] += same
-        if late := len(times) - int(old.sum()) - again - same:
-            self._dropped["late"] += late
+        self._dropped["duplicate"] += again
+        self._dropped["same_stamp"] += same
+        self._dropped["late"] += len(times) - int(old.sum()) - again - same
         return np.asarray(old)
 
 

@@ -283,9 +283,8 @@ class Windower(Keyed[_Key]):
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _new_key(self, reading: Reading) -> _Key:
-        left = self._evict()
-        if left is not None and (lost := self._order.discard(left)):
-            self._metrics.dropped["evicted"] += lost
+        if (left := self._evict()) is not None:
+            self._metrics.dropped["evicted"] += self._order.discard(left)
         state = self._keys[reading.key] = _Key(Numbers(self.epochs.take(reading.key), self._hop))
         # Its first reading is on the grid that it begins: no place has to be searched for each of thousands of samples.
         if (

@@ -43,7 +43,6 @@ WORKED_OUT = {
     },
     "answer/pipeline.py": {"outbox_error", "outbox_busy"},  # the same, asked before it is paid for
     "io/sinks/stdout.py": {"stdout_closed", "stdout_full"},
-    "signal/windowing/ordering.py": {"late", "duplicate", "same_stamp"},
     "signal/windowing/frames.py": {"late", "duplicate", "frame_rate"},
 }
 """By file: reasons that stand in a variable."""
@@ -149,7 +148,6 @@ def test_names_that_are_worked_out_are_few_and_known() -> None:
         "io/sinks/webhook.py": 1,
         "io/sources/decoding.py": 1,
         "base/system/barrier.py": 1,
-        "signal/windowing/ordering.py": 1,
         "signal/windowing/frames.py": 1,
     }
 

@@ -140,12 +140,6 @@ def detector(name: str) -> Detect:
     return function
 
 
-@pytest.fixture(scope="session")
-def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("machines")
-    return {name: trees.machine(folder / name, name) for name in trees.NAMES}
-
-
 def test_every_recorded_tree_has_an_expectation_and_a_source() -> None:
     assert set(trees.NAMES) == set(MACHINES)
     for name in trees.NAMES:

@@ -19,7 +19,7 @@ from edge_runtime.model.engines import litert, onnx, providers
 from edge_runtime.model.engines.base import EngineOptions
 from edge_runtime.model.tuning.engine_choices import choices_for, load, load_best, missing
 from tests import models
-from tests.edge_devices import fakes, trees
+from tests.edge_devices import fakes
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("ai_edge_litert")
@@ -60,12 +60,6 @@ def accelerated(roots: dict[str, Path]) -> list[tuple[str, str]]:
             if choice.accelerated and name != "jetson-nano":
                 found.setdefault((choice.name, ""), (name, choice.name))
     return sorted(found.values())
-
-
-@pytest.fixture(scope="session")
-def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("machines")
-    return {name: trees.machine(folder / name, name) for name in trees.NAMES}
 
 
 def choice_of(root: Path, name: str) -> EngineChoice:

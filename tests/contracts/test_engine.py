@@ -57,13 +57,6 @@ def test_it_states_its_library_its_inputs_and_its_outputs(case: Case, engine: En
     assert y.shape == (-1, LABELS)
 
 
-def test_same_input_same_output(case: Case, engine: Engine) -> None:
-    x = case.arrange(models.windows(7, CHANNELS, WINDOW))
-    first = answer(engine, x)
-    for _ in range(3):
-        np.testing.assert_array_equal(answer(engine, x), first)
-
-
 def test_a_second_load_gives_the_same_output(case: Case, engine: Engine) -> None:
     x = case.arrange(models.windows(7, CHANNELS, WINDOW))
     other = case.load()
@@ -94,17 +87,14 @@ def test_a_batch_of_any_size_answers_each_window_as_if_it_were_alone(
     np.testing.assert_allclose(together, alone, rtol=0, atol=case.close)
 
 
-@pytest.mark.parametrize("max_batch", [1, 2, 7, 64])
-def test_the_largest_batch_changes_no_answer(case: Case, engine: Engine, max_batch: int) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [*(EngineOptions(max_batch=most) for most in (1, 2, 7, 64)), EngineOptions(threads=2, spinning=True)],
+    ids=["1 at once", "2 at once", "7 at once", "64 at once", "two threads that spin"],
+)
+def test_no_option_changes_an_answer(case: Case, engine: Engine, options: EngineOptions) -> None:
     x = case.arrange(models.windows(33, CHANNELS, WINDOW))
-    other = engines.load(case.engine, case.model(), EngineOptions(max_batch=max_batch))
-    np.testing.assert_allclose(answer(other, x), answer(engine, x), rtol=0, atol=case.close)
-    other.close()
-
-
-def test_two_threads_and_spinning_change_no_answer(case: Case, engine: Engine) -> None:
-    x = case.arrange(models.windows(5, CHANNELS, WINDOW))
-    other = engines.load(case.engine, case.model(), EngineOptions(threads=2, spinning=True))
+    other = engines.load(case.engine, case.model(), options)
     np.testing.assert_allclose(answer(other, x), answer(engine, x), rtol=0, atol=case.close)
     other.close()
 

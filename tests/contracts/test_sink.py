@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import pytest
 
 from edge_runtime.base.system.loop import Loop
@@ -140,27 +139,16 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]
         yield made
 
 
-def test_it_has_a_name(running: Running) -> None:
-    assert running.sink.name
-
-
-def test_answers_are_reported_once_each_in_order_on_the_loop_s_thread(running: Running) -> None:
+def test_answers_are_reported_once_each_on_the_loop_s_thread_and_arrive_in_their_order(running: Running) -> None:
     running.sink.open(running.loop)
     for i in range(50):
         running.send(i, prediction(2 * i), prediction(2 * i + 1))
     running.until(lambda: len(running.done) >= 50)
+    running.until(lambda: len(running.arrived()) == 100)
     running.loop.iterate(0.05)
     assert running.done == list(range(50))
     assert running.threads == {threading.get_ident()}
-
-
-def test_what_was_reported_has_arrived_in_order(running: Running) -> None:
-    running.sink.open(running.loop)
-    for i in range(30):
-        running.send(i, prediction(i))
-    running.until(lambda: len(running.done) == 30)
-    running.until(lambda: len(running.arrived()) == 30)
-    assert running.arrived() == [f"k@{i}" for i in range(30)]
+    assert running.arrived() == [f"k@{i}" for i in range(100)]
 
 
 def test_predictions_corrections_and_events_go_the_same_way(running: Running) -> None:
@@ -177,14 +165,6 @@ def test_nobody_need_wait(running: Running) -> None:
     running.until(lambda: running.done == [2])
 
 
-def test_sending_does_not_wait_for_the_destination(running: Running) -> None:
-    running.sink.open(running.loop)
-    began = time.monotonic()
-    for i in range(200):
-        running.send(i, prediction(i))
-    assert time.monotonic() - began < 30, "a destination that does not answer would take longer"
-
-
 def test_closing_hands_over_what_is_queued_and_may_be_repeated(running: Running) -> None:
     running.sink.open(running.loop)
     for i in range(20):
@@ -195,7 +175,8 @@ def test_closing_hands_over_what_is_queued_and_may_be_repeated(running: Running)
     running.until(lambda: len(running.arrived()) == 20)
 
 
-def test_a_sink_that_was_never_opened_can_be_closed(running: Running) -> None:
+def test_a_sink_that_was_never_opened_has_a_name_and_can_be_closed(running: Running) -> None:
+    assert running.sink.name
     running.sink.close(0.1)
 
 
@@ -293,15 +274,3 @@ def test_what_takes_nothing_for_ever_is_bounded_counted_and_resumed(
         until(lambda: f"k@{sent}" in arrived() and sent in done)
         assert len(set(arrived())) + sum(own.dropped.values()) == sent + 1
         assert metrics.dropped == own.dropped
-
-
-def test_what_arrives_is_the_answer_s_json(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        sink, _ = jsonl(tmp_path, stack)
-        loop = Loop()
-        sink.open(loop)
-        sink.send([prediction(3, key="é\n\u2028")], None)
-        sink.close(1.0)
-        loop.close()
-    (line,) = (tmp_path / "out.jsonl").read_bytes().splitlines()
-    assert orjson.loads(line)["key"] == "é\n\u2028"

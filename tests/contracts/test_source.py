@@ -216,11 +216,10 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]
         yield made
 
 
-def test_it_has_a_name(running: Running) -> None:
-    assert running.source.name
-
-
-def test_readings_arrive_in_order_on_the_loop_s_thread(running: Running) -> None:
+def test_readings_arrive_in_order_on_the_loop_s_thread_with_its_time_and_what_is_none_is_counted(
+    running: Running,
+) -> None:
+    before = running.loop.clock.monotonic()
     running.open()
     running.made.feed()
     running.until(lambda: len(running.values()) == MESSAGES)
@@ -228,21 +227,8 @@ def test_readings_arrive_in_order_on_the_loop_s_thread(running: Running) -> None
     assert {reading.key for reading in running.readings} == {"k"}
     assert all(reading.values.dtype == np.float32 for reading in running.readings)
     assert running.threads == {threading.get_ident()}
-
-
-def test_the_time_of_arrival_is_the_loop_s_monotonic_clock(running: Running) -> None:
-    before = running.loop.clock.monotonic()
-    running.open()
-    running.made.feed()
-    running.until(lambda: len(running.values()) == MESSAGES)
     assert running.received == sorted(running.received)
     assert before <= running.received[0] <= running.received[-1] <= running.loop.clock.monotonic()
-
-
-def test_what_cannot_be_decoded_is_counted_and_left_out(running: Running) -> None:
-    running.open()
-    running.made.feed()
-    running.until(lambda: len(running.values()) == MESSAGES)
     running.until(lambda: running.made.metrics.dropped == running.made.dropped)
 
 
@@ -282,5 +268,6 @@ def test_closing_may_be_repeated_and_ends_all_deliveries(running: Running) -> No
     assert running.readings == []
 
 
-def test_a_source_that_was_never_opened_can_be_closed(running: Running) -> None:
+def test_a_source_that_was_never_opened_has_a_name_and_can_be_closed(running: Running) -> None:
+    assert running.source.name
     running.source.close()

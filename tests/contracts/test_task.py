@@ -203,7 +203,7 @@ def said(made: Prediction) -> Finding:
     return Finding(made.label, made.confidence, made.scores, own_fields(made))
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(rows=rows_of)
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_window_gets_the_same_answer_alone_and_among_others(case: Case, rows: tuple[int, int]) -> None:
@@ -280,7 +280,7 @@ def test_an_answer_that_is_not_a_number_is_hard(case: Case) -> None:
     assert case.task.agree(answers, answers)[::2] == [True, True]
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(rows=rows_of)
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_models_agree_with_themselves_and_with_each_other_both_ways(case: Case, rows: tuple[int, int]) -> None:

@@ -14,7 +14,6 @@ from edge_runtime.io.codecs.config import load_codec
 from edge_runtime.io.codecs.json import JsonConfig
 from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.outbound_queue import Message
-from edge_runtime.io.sources import Source
 from edge_runtime.io.sources.decoding import Decoder
 from edge_runtime.io.sources.mqtt import MqttSource, MqttSourceConfig, key_of
 from edge_runtime.manifest import Channel
@@ -185,12 +184,6 @@ def test_pausing_and_closing_are_safe_to_repeat(bench: Bench, url: str) -> None:
     assert broker_client.connected, "another user, the test's bench, still holds it"
     broker_client.close(0)
     assert not broker_client.connected
-
-
-def test_it_is_a_source() -> None:
-    def takes(_: type[Source]) -> None: ...
-
-    takes(MqttSource)
 
 
 def test_plain_messages_cost_the_calls_they_always_cost() -> None:

@@ -71,22 +71,6 @@ def test_a_pipeline_that_lags_holds_the_file_back(tmp_path: Path) -> None:
     player.loop.close()
 
 
-def test_pausing_stops_it_and_late_reports_do_not_start_it_again(tmp_path: Path) -> None:
-    player = Player(RecordingConfig(files=(csv(tmp_path / "a.csv", 2000),), chunk_s=1), hold=True)
-    player.source.open(player.loop, player.deliver)
-    for _ in range(50):
-        player.loop.iterate(0)
-    player.source.pause()
-    for done in player.held:
-        done()
-    for _ in range(10):
-        player.loop.iterate(0)
-    assert len(player.deliveries) == IN_FLIGHT
-    assert not player.source.finished
-    player.source.close()
-    player.loop.close()
-
-
 def test_bad_rows_are_counted_and_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("t,ax\n0,1\n0.1,x\n0.2,nan\n0.3,4\n")

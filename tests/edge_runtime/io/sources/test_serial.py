@@ -70,15 +70,6 @@ def start(wired: list[Wired], port: Port, **config: Any) -> Wired:
     return one
 
 
-def test_lines_arrive_as_they_are_written(wired: list[Wired], port: Port) -> None:
-    one = start(wired, port)
-    port.send(line(1) + line(2)[:10])
-    one.until(lambda: one.values() == [1])
-    port.send(line(2)[10:-1] + b"\r\n")
-    one.until(lambda: one.values() == [1, 2])
-    assert not one.source.finished
-
-
 def test_frames_arrive_whole_and_damaged_ones_are_counted(wired: list[Wired], port: Port) -> None:
     one = start(wired, port, codec=RAW, key="imu", checksum="crc16")
     frames = [stuffed(crc16(sample(i))) for i in range(5)]

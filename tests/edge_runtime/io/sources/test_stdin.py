@@ -105,23 +105,6 @@ def start(readers: list[Reader], path: Path | None = None, **config: Any) -> Rea
 RAW = RawConfig()
 
 
-def test_lines_arrive_as_they_are_written(readers: list[Reader]) -> None:
-    reader = start(readers)
-    reader.write(line(1) + line(2)[:10])
-    assert reader.values() == [1]
-    reader.write(line(2)[10:])
-    assert reader.values() == [1, 2]
-    assert not reader.source.finished
-    reader.end()
-
-
-def test_an_empty_pipe_does_not_block_the_loop(readers: list[Reader]) -> None:
-    reader = start(readers)
-    for _ in range(3):
-        reader.loop.iterate(0.0)
-    assert reader.readings == []
-
-
 def test_the_last_line_needs_no_line_end(readers: list[Reader]) -> None:
     reader = start(readers)
     reader.write(line(1) + b"\n  \n" + line(2)[:-1])
@@ -168,30 +151,11 @@ def test_a_giant_line_is_skipped_and_counted_once(readers: list[Reader]) -> None
     assert reader.metrics.dropped == {"too_large": 2}
 
 
-def test_a_giant_frame_is_skipped_and_counted_once(readers: list[Reader]) -> None:
-    reader = start(readers, codec=RAW, key="k", max_bytes=100)
-    good = frame(np.float32(1).tobytes())
-    reader.write(good + (5000).to_bytes(4, "little") + b"x" * 50)
-    for _ in range(5):
-        reader.write(b"x" * 990)
-    reader.write(good)
-    reader.end()
-    assert reader.values() == [1, 1]
-    assert reader.metrics.dropped == {"too_large": 1}
-
-
 def test_a_stream_cut_in_a_frame_is_counted(readers: list[Reader]) -> None:
     reader = start(readers, codec=RAW, key="k")
     reader.write(frame(np.float32(1).tobytes())[:-1])
     reader.end()
     assert reader.metrics.dropped == {"malformed": 1}
-
-
-def test_bad_lines_are_counted_and_the_rest_goes_on(readers: list[Reader]) -> None:
-    reader = start(readers)
-    reader.write(b"{\n" + line(1) + b'{"key":"k","t":1,"values":["x"]}\n')
-    assert reader.values() == [1]
-    assert reader.metrics.dropped == {"malformed": 1, "not_a_number": 1}
 
 
 def test_a_pipeline_that_lags_lets_the_writer_wait(readers: list[Reader]) -> None:
@@ -220,13 +184,6 @@ def test_a_lagging_pipeline_holds_a_file_back_too(readers: list[Reader], tmp_pat
         reader.held.clear()
         reader.loop.iterate(0.0)
     assert reader.values() == list(range(4000))
-
-
-def test_pausing_stops_reading(readers: list[Reader]) -> None:
-    reader = start(readers)
-    reader.source.pause()
-    reader.write(line(1))
-    assert reader.readings == []
 
 
 def test_a_closed_standard_input_is_said_so() -> None:

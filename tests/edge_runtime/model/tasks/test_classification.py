@@ -3,8 +3,6 @@ from __future__ import annotations
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec
@@ -39,23 +37,6 @@ def test_hard_is_strictly_below_the_threshold_and_the_operator_may_move_it() -> 
     assert Gate(GateSpec(threshold=0.75), threshold=1.1).decide(p).hard == [True, True]
 
 
-def test_an_answer_that_is_not_a_number_is_hard() -> None:
-    assert Gate(GateSpec(threshold=0.0)).decide(rows([np.nan, np.nan])).hard == [True]
-
-
-@given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=9), st.floats(0, 1))
-def test_a_window_gets_the_same_verdict_alone_and_among_others(p: list[list[float]], threshold: float) -> None:
-    gate = Gate(GateSpec(threshold=threshold))
-    alone = [gate.decide(rows(row)) for row in p]
-    assert gate.decide(rows(*p)) == tuple([one[i][0] for one in alone] for i in range(3))
-
-
-def test_logits_of_the_cloud_become_probabilities() -> None:
-    (found,) = Classification(manifest()).read_reply({PROBABILITIES: np.array([[0.0, np.log(3)]], "f4")}, 1, "logits")
-    assert found.label == "high"
-    assert found.confidence == pytest.approx(0.75)
-
-
 def test_the_cloud_may_know_other_labels() -> None:
     (found,) = Classification(manifest(), labels=("a", "b", "c")).read_reply(
         {PROBABILITIES: rows([0.1, 0.2, 0.7])}, 1, "probabilities"
@@ -68,12 +49,6 @@ def test_the_cloud_may_know_other_labels() -> None:
 def test_numbers_that_are_no_probabilities_are_refused_with_the_setting_to_look_at(values: list[float]) -> None:
     with pytest.raises(CloudRejected, match="output_kind"):
         Classification(manifest()).read_reply({PROBABILITIES: rows(values)}, 1, "probabilities")
-
-
-@given(st.lists(st.floats(-80, 80, width=32, allow_subnormal=False), min_size=2, max_size=2))
-def test_a_model_agrees_with_one_that_is_less_sure_of_the_same_label(logits: list[float]) -> None:
-    one = rows(logits)
-    assert Classification(manifest()).agree(one, one / np.float32(2)) == [True]
 
 
 COMMON = {
@@ -146,16 +121,6 @@ def test_a_gain_beyond_what_can_be_is_taken_for_all_there_is() -> None:
     gate = Gate(SurroundGate(score="gain", threshold=0.5, gain=Gain(bias=(-3.0, 3.0))))
     assert gate.decide(p) == ([0, 1], [1.0, 0.0], [False, True])
     assert gate.decide(p[1:]) == ([1], [0.0], [True])
-
-
-probability_rows = st.lists(st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=9)
-
-
-@given(probability_rows, st.floats(0, 1))
-def test_asking_by_gain_decides_the_same_alone_and_among_others(p: list[list[float]], threshold: float) -> None:
-    gate = Gate(SurroundGate(score="gain", threshold=threshold, gain=GAIN))
-    alone = [gate.decide(rows(row)) for row in p]
-    assert gate.decide(rows(*p)) == tuple([one[i][0] for one in alone] for i in range(3))
 
 
 def test_the_gate_of_what_surrounds_the_network_takes_its_own_gates_place_and_the_operators_threshold() -> None:

@@ -96,14 +96,6 @@ def test_all_512_samples_at_the_ends_of_the_scale_wrap_around_alike() -> None:
         assert dict(zip(fft.bins.tolist(), column.tolist(), strict=True)) == power(row.tolist())
 
 
-def test_a_frame_has_the_same_bins_alone_and_among_others() -> None:
-    frames = np.random.default_rng(1).integers(-32768, 32768, (70, 512)).astype(np.int16)
-    fft = RealFft(512, 70)
-    together = fft.power(frames).copy()
-    for count in (1, 2, 3, 5, 17, 33, 70):
-        np.testing.assert_array_equal(fft.power(frames[:count]), together[:, :count])
-
-
 def test_missing_samples_are_zeros() -> None:
     frames = np.random.default_rng(2).integers(-32768, 32768, (5, 512)).astype(np.int16)
     frames[:, 480:] = 0

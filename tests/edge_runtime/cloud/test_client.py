@@ -327,12 +327,8 @@ def test_a_server_that_states_no_inputs_passes_the_check() -> None:
     ("changes", "complaint"),
     [
         ({"url": "ftp://host"}, "schemes are http, https"),
-        ({"url": "host:8000"}, "must look like"),
-        ({"url": "http://"}, "must look like"),
-        ({"url": "http://host:99999"}, "port"),
+        ({"url": "https://user:hunter2@cloud.example"}, "token_file"),
         ({"url": "http://host/?a=b"}, "query"),
-        ({"url": "http://host/a b"}, "spaces"),
-        ({"url": "http://host/\r\nX: y"}, "must"),
         ({"url": "http://" + "a" * 70}, "host name"),
         ({"url": "grpc://host:8001"}, "gRPC is no longer spoken; write the same server's http"),
         ({"model": ""}, "model"),
@@ -345,21 +341,14 @@ def test_a_server_that_states_no_inputs_passes_the_check() -> None:
         ({"ca_file": Path("ca")}, "not encrypted"),
         ({"headers": {"Authorization": "Bearer x"}}, "token_file"),
         ({"headers": {"content-length": "3"}}, "set by the client"),
-        ({"headers": {"X-A": "1\r\nX-B: 2"}}, "printable"),
-        ({"headers": {"X A": "1"}}, "not a header name"),
         ({"header_files": {"X:": Path("x")}}, "not a header name"),
         ({"token_file": Path("token")}, "clear text"),
         ({"header_files": {"X-Key": Path("key")}}, "clear text"),
     ],
 )
 def test_configuration_that_makes_no_sense_is_refused(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=complaint) as caught:
         CloudConfig(**{"url": "http://cloud.example", "model": "m", **changes})
-
-
-def test_credentials_in_the_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(ValueError, match="token_file") as caught:
-        CloudConfig(url="https://user:hunter2@cloud.example", model="m")
     assert "hunter2" not in str(caught.value)
 
 

@@ -142,26 +142,10 @@ def test_unreadable_and_refusing_answers_are_rejected(answer: bytes, status: int
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        "301 Moved Permanently",
-        "302 Found",
-        "401 Unauthorized",
-        "403 Forbidden",
-        "408 Request Timeout",
-        "425 Too Early",
-        "429 Too Many Requests",
-        "500 Internal Server Error",
-        "502 Bad Gateway",
-        "503 Service Unavailable",
-        "504 Gateway Timeout",
-        "520 What Is This",
-    ],
-)
-def test_failures_that_time_may_heal_are_unavailable(status: str) -> None:
-    with pytest.raises(CloudUnavailable, match=status[:3]) as caught:
-        outcome(say_for_ever(http_answer(status, HTML)))
+@pytest.mark.parametrize("status", [301, 302, 401, 403, 408, 425, 429, 500, 502, 503, 504, 520])
+def test_failures_that_time_may_heal_are_unavailable(status: int) -> None:
+    with pytest.raises(CloudUnavailable, match=str(status)) as caught:
+        outcome(say_for_ever(http_answer(f"{status} What Is This", HTML)))
     assert caught.value.retry_after_s is None
     assert "\n" not in str(caught.value)
 

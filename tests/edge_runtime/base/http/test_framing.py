@@ -6,7 +6,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -45,26 +44,6 @@ def read(stream: Stream) -> tuple[tuple[str, str, str], bytes]:
     return head.start, bytes(stream.read_body(head, 1000))
 
 
-def test_a_body_without_length_ends_with_the_connection(pair: Pair) -> None:
-    pair.peer.sendall(b"HTTP/1.0 200 OK\r\n\r\nuntil here")
-    pair.peer.shutdown(socket.SHUT_WR)
-    assert read(pair.stream)[1] == b"until here"
-
-
-@pytest.mark.parametrize("missing", [1, 3, 8, len(SIZED) - 1])
-def test_a_message_that_ends_early_is_a_reset(pair: Pair, missing: int) -> None:
-    pair.peer.sendall(SIZED[:-missing])
-    pair.peer.shutdown(socket.SHUT_WR)
-    with pytest.raises(ConnectionResetError):
-        read(pair.stream)
-
-
-def test_what_is_not_http_is_refused(pair: Pair) -> None:
-    pair.peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-    with pytest.raises(InputError, match="not HTTP"):
-        read(pair.stream)
-
-
 def test_a_kept_connection_reads_one_answer_after_the_other(pair: Pair) -> None:
     pair.peer.sendall(CHUNKED + SIZED + SIZED)
     for _ in range(3):
@@ -79,35 +58,6 @@ def test_the_pieces_of_a_body_can_go_elsewhere(pair: Pair) -> None:
     head = pair.stream.read_head()
     assert pair.stream.read_body_into(head, 5, pieces.extend) == 5
     assert pieces == b"abcde"
-
-
-def test_a_peer_that_drips_is_cut_off_at_the_deadline(pair: Pair) -> None:
-    stop = threading.Event()
-
-    def drip() -> None:
-        with suppress(OSError):
-            for byte in SIZED * 100:
-                if stop.wait(0.02):
-                    return
-                pair.peer.sendall(bytes([byte]))
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    begin = time.monotonic()
-    pair.stream.limit_wait(begin + 0.3, 0.2)
-    with pytest.raises(TimeoutError):
-        read(pair.stream)
-    assert 0.2 < time.monotonic() - begin < 1.0
-    stop.set()
-    thread.join()
-
-
-def test_silence_is_cut_off_before_the_deadline(pair: Pair) -> None:
-    begin = time.monotonic()
-    pair.stream.limit_wait(begin + 30, 0.1)
-    with pytest.raises(TimeoutError):
-        read(pair.stream)
-    assert time.monotonic() - begin < 5
 
 
 def test_a_peer_that_does_not_read_is_cut_off(pair: Pair) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import orjson
@@ -12,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.base.http.parser import Head
-from edge_runtime.base.oip import JSON_LENGTH_HEADER, Body, TensorSpec, decode_response, encode_request
+from edge_runtime.base.oip import Body, TensorSpec
 from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher
-from edge_runtime.operate.server.routes import Inference, Routes
+from edge_runtime.operate.server.routes import Routes
 from edge_runtime.operate.server.site import Refused, Reply
-from tests.oip_servers import linear_model, scores, windows
+from tests.oip_servers import linear_model
 
 
 def made(token: SecretFile | None = None) -> Routes:
@@ -76,31 +75,6 @@ def test_who_asks_whether_it_is_ready_is_told(path: str) -> None:
     reply = ask(made(), head(path), ready=False)
     assert reply.status == 503
     assert document(reply)["ready"] is False
-
-
-def test_an_inference_is_answered_as_it_was_asked_for() -> None:
-    request = encode_request({"window": windows(2)}, request_id="7", binary=True)
-    headers = {JSON_LENGTH_HEADER.lower(): str(request.json_bytes)}
-    inference = made().answer(Head(("POST", INFER, "HTTP/1.1"), headers), request.joined(), ready=True)
-    assert isinstance(inference, Inference)
-    reply = inference.finish(inference.batcher.model.predict(inference.inputs))
-    answer = decode_response(reply.body.joined(), reply.body.json_bytes)
-    assert reply.status == 200
-    assert answer.id == "7"
-    assert (answer.outputs["scores"] == scores(windows(2))).all()
-    assert f"{JSON_LENGTH_HEADER}: {reply.body.json_bytes}\r\n".encode() in reply.head()
-
-
-def test_a_token_opens_everything_and_health_needs_none(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
-    routes = made(SecretFile(tmp_path / "token", "token_file"))
-    assert routes.unauthorized(head("/v2/models/linear", authorization="Bearer secret")) is None
-    assert routes.unauthorized(head("/v2/health/live")) is None
-    for told in ({}, {"authorization": "Bearer other"}, {"authorization": "Basic secret"}):
-        reply = routes.unauthorized(head("/v2/models/linear", **told))
-        assert reply is not None
-        assert reply.status == 401
-        assert b"WWW-Authenticate: Bearer" in reply.head()
 
 
 def test_the_head_of_an_answer_says_how_long_it_is_and_when_to_come_back() -> None:

@@ -39,7 +39,7 @@ from edge_runtime.io.mqtt.packets import (
     encode_publish,
 )
 from edge_runtime.io.sinks.mqtt import MqttSink, MqttSinkConfig
-from tests.edge_runtime.io.mqtt.clients import Bench, Inbox, ScriptedBroker, messages, numbers, pull_the_plug
+from tests.edge_runtime.io.mqtt.clients import Bench, Inbox, ScriptedBroker, messages, numbers
 from tests.mosquitto import free_port
 
 versions = pytest.mark.parametrize(("protocol", "version"), [("3.1.1", V311), ("5", V5)])
@@ -251,28 +251,6 @@ def test_publishing_keeps_within_the_window_and_sends_again_in_order(
         again = broker.read()
         broker.items = []
     assert not bench.metrics.dropped
-
-
-def test_a_qos_2_publish_resumes_where_it_was(bench: Bench, broker: ScriptedBroker) -> None:
-    broker_client = bench.broker_client(broker.url, protocol="3.1.1", clean_start=False)
-    handed_over: list[bool] = []
-    broker_client.publish(messages(3, 2), lambda: handed_over.append(True))
-    broker.welcome(subscribe=False)
-    ids = [one[2] for one in broker.wait(3)]
-    broker.send(encode_ack(PUBREC, ids[:2]))
-    assert acks(broker, 2) == [(PUBREL, ids[0]), (PUBREL, ids[1])]
-    broker.send(encode_ack(PUBCOMP, ids[:1]))
-    bench.turns(0.05)
-    broker.drop()
-    broker.welcome(session_present=True, subscribe=False)
-    released, published = broker.wait(2)
-    assert decode_ack(released[0], released[1], V311)[:2] == (PUBREL, ids[1])
-    assert (published[2], published[4]) == (ids[2], DUP)
-    broker.send(encode_ack(PUBCOMP, ids[1:2]) + encode_ack(PUBREC, ids[2:]))
-    assert acks(broker, 1) == [(PUBREL, ids[2])]
-    assert not handed_over
-    broker.send(encode_ack(PUBCOMP, ids[2:]))
-    bench.until(lambda: handed_over)
 
 
 @pytest.mark.parametrize("receive", ["batched", "paho"])
@@ -553,33 +531,6 @@ def test_reconnecting_waits_longer_each_time_with_jitter(bench: Bench, caplog: p
     assert all(delay <= 0.02 * 2**i for i, delay in enumerate(delays))
     assert len({round(delay, 6) for delay in delays}) > 30, "jitter"
     assert len(caplog.records) == 1, "the same failure is said once"
-
-
-def test_two_failures_in_a_row_are_told_apart(
-    bench: Bench, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker_client = bench.broker_client(broker.url, protocol="3.1.1")
-    broker.accept()
-    broker.send(encode_connack(Connack(False, 5), V311))
-    bench.until(lambda: broker_client._attempts.failures == 1)
-    broker.welcome(subscribe=False)
-    bench.until(lambda: broker_client.connected)
-    pull_the_plug(broker_client)
-    bench.until(lambda: not broker_client.connected)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert "refuses us: not authorized" in caplog.text
-
-
-def test_a_broker_that_takes_us_and_drops_us_is_left_in_peace(bench: Bench, broker: ScriptedBroker) -> None:
-    broker_client = bench.broker_client(broker.url, protocol="3.1.1")
-    for failures in range(1, 4):
-        broker.welcome(subscribe=False)
-        bench.until(lambda: broker_client.connected)
-        broker.drop()
-        bench.until(lambda: not broker_client.connected)
-        assert broker_client._attempts.failures == failures, (
-            "a connection of a moment does not make the waits short again"
-        )
 
 
 def test_pausing_forgets_what_was_held_and_reads_on(bench: Bench, broker: ScriptedBroker) -> None:

@@ -119,21 +119,6 @@ def test_every_split_of_a_stream_gives_the_same_packets(stream: list[Any], versi
     assert Parser(version).feed(data) == expected
 
 
-@fuzz(max_examples=40)
-@given(
-    stream=streams.filter(lambda s: sum(len(b) > 6 and b[2] > 1000 for b in s) < 2), version=st.sampled_from([V311, V5])
-)
-def test_a_stream_fed_byte_by_byte_gives_the_same_packets(stream: list[Any], version: int) -> None:
-    data, expected = build(stream, version)
-    data = data[:3000]
-    one_by_one = Parser(version)
-    items: list[Item] = []
-    for at in range(len(data)):
-        items += one_by_one.feed(data[at : at + 1])
-    assert items == expected[: len(items)]
-    assert items == Parser(version).feed(data)
-
-
 @fuzz(max_examples=60)
 @given(stream=streams, version=st.sampled_from([V311, V5]), cuts=st.lists(st.integers(0, 10**6), max_size=12))
 def test_paho_sees_the_same_messages_in_the_same_order(stream: list[Any], version: int, cuts: list[int]) -> None:

@@ -196,11 +196,6 @@ def test_windows_that_no_engine_would_have_are_not_the_engines_fault(bench: Benc
     assert not bench.said[-1]["failed"]
 
 
-def test_two_may_fail_in_one_call(bench: Bench) -> None:
-    bench.troubles.run[0] = bench.troubles.run[1] = EngineError("no")
-    assert bench.answer() == 2
-
-
 def test_when_none_is_left_it_says_so_and_tries_nothing_on_the_way_of_the_windows(bench: Bench) -> None:
     """Mutation that this finds: loading a backend that has failed for every batch that comes."""
     bench.troubles.run |= dict.fromkeys(range(3), EngineError("no"))
@@ -321,19 +316,6 @@ def test_only_a_lighter_rung_is_a_step_down() -> None:
     assert not bench.fallback_chain.step_down("hot")
     assert bench.fallback_chain.limit == 2
     bench.close()
-
-
-def test_a_failed_rung_does_not_come_back_above_the_limit(bench: Bench) -> None:
-    bench.troubles.run[0] = EngineError("no")
-    assert bench.answer() == 1
-    assert bench.fallback_chain.step_down("hot")
-    bench.turn_until(lambda: bench.fallback_chain.current == 2)
-    bench.troubles.run.clear()
-    bench.wait(WAITS.cap_s)
-    assert not bench.said[-1]["failed"]
-    assert bench.answer() == 2
-    assert bench.fallback_chain.step_up()
-    assert bench.answer() == 0
 
 
 def test_the_limit_gives_way_when_nothing_below_it_works(bench: Bench) -> None:

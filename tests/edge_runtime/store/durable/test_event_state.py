@@ -126,15 +126,20 @@ def lines(events: Sequence[Prediction | Event]) -> list[bytes]:
     return [event.to_json() for event in events]
 
 
-@settings(max_examples=60)
-@given(st.lists(st.sampled_from((0.1, 0.5, 0.9)), min_size=8, max_size=60), st.data())
-def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.DataObject) -> None:
-    """Mutation that this finds: saving the states of windows whose answers are not safe yet, or not those that are."""
-    stream = readings(levels)
-    whole = Run(None)
+def uninterrupted(
+    stream: Sequence[Reading], rules: Sequence[EventRule] = RULES, over_time: OverTime | None = None
+) -> list[bytes]:
+    """What one run says of it."""
+    whole = Run(None, rules, over_time)
     whole.take(stream)
-    expected = lines(whole.ack(0))
-    run, found = Run(None), []
+    return lines(whole.ack(0))
+
+
+def over_crashes(
+    stream: list[Reading], data: st.DataObject, rules: Sequence[EventRule] = RULES, over_time: OverTime | None = None
+) -> list[bytes]:
+    """What runs say that crash at any time, with any of their answers safe."""
+    run, found = Run(None, rules, over_time), list[bytes]()
     while stream:
         n = data.draw(st.integers(1, min(8, len(stream))))
         run.take(stream[:n])
@@ -145,11 +150,19 @@ def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.Data
             case "snapshot":
                 run.write_snapshot()
             case "crash":
-                run = Run(run.left)
+                run = Run(run.left, rules, over_time)
     run.take([])
     while run.unsafe:
         found += lines(run.ack(0))
-    assert set(found) == set(expected)
+    return found
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from((0.1, 0.5, 0.9)), min_size=8, max_size=60), st.data())
+def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.DataObject) -> None:
+    """Mutation that this finds: saving the states of windows whose answers are not safe yet, or not those that are."""
+    stream = readings(levels)
+    assert set(over_crashes(stream, data)) == set(uninterrupted(stream))
 
 
 @settings(max_examples=60)
@@ -157,25 +170,7 @@ def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.Data
 def test_a_crash_at_any_time_changes_no_answer_over_time(levels: list[float], rules: bool, data: st.DataObject) -> None:
     """Mutation that this finds: restoring no posterior, or the one after windows whose answers are not safe yet."""
     stream, own = readings(levels), RULES if rules else ()
-    whole = Run(None, own, FILTER)
-    whole.take(stream)
-    expected = lines(whole.ack(0))
-    run, found = Run(None, own, FILTER), []
-    while stream:
-        n = data.draw(st.integers(1, min(8, len(stream))))
-        run.take(stream[:n])
-        stream = stream[n:]
-        for _ in range(data.draw(st.integers(0, len(run.unsafe)))):
-            found += lines(run.ack(data.draw(st.integers(0, len(run.unsafe) - 1))))
-        match data.draw(st.sampled_from(["go on", "go on", "snapshot", "crash"])):
-            case "snapshot":
-                run.write_snapshot()
-            case "crash":
-                run = Run(run.left, own, FILTER)
-    run.take([])
-    while run.unsafe:
-        found += lines(run.ack(0))
-    assert set(found) == set(expected)
+    assert set(over_crashes(stream, data, own, FILTER)) == set(uninterrupted(stream, own, FILTER))
 
 
 def test_a_filter_that_changes_begins_keys_again_and_keeps_their_events() -> None:
@@ -206,9 +201,6 @@ def test_a_file_of_a_bundle_without_a_filter_is_taken_over_by_one_with_it_and_ba
 def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: int) -> None:
     """The loop wakes for many reasons; a state that became safe in between is written with the next reading."""
     stream = readings([0.9] * 12 + [0.1] * 12 + [0.9] * 16)
-    whole = Run(None)
-    whole.take(stream)
-    expected = lines(whole.ack(0))
     found: list[bytes] = []
     folder = tmp_path
     for part in (stream[:crash_at], stream[crash_at:]):
@@ -221,14 +213,11 @@ def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: in
             bench.settle()
             windows = bench.turn()
         folder = bench.crash(folder / "crashed")
-    assert sorted(set(found)) == sorted(expected)
+    assert sorted(set(found)) == sorted(uninterrupted(stream))
 
 
 def test_saved_windows_carry_an_open_event_over_an_orderly_stop(tmp_path: Path) -> None:
     stream = readings([0.9] * 12 + [0.1] * 20)
-    whole = Run(None)
-    whole.take(stream)
-    expected = lines(whole.ack(0))
     found = []
     for part in (stream[:12], stream[12:]):
         events, windower = tracker(*RULES), Windower(SPEC)
@@ -246,7 +235,7 @@ def test_saved_windows_carry_an_open_event_over_an_orderly_stop(tmp_path: Path) 
         if done is not None:
             done()
         saved.stop(windower, 1.0)
-    assert found == expected
+    assert found == uninterrupted(stream)
     assert any(b'"start"' in line for line in found)
 
 

@@ -11,7 +11,6 @@ from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig, Wh
 from tests.edge_runtime.store.durable.outbox.outboxes import (
     EVERYTHING,
     case,
-    cases,
     check_size,
     crash_image,
     drain,
@@ -75,36 +74,6 @@ def test_nothing_vanishes_and_the_file_keeps_its_limit(tmp_path: Path, clock: Si
         assert outbox.damage == []
         clock.advance(10)
         assert len(drain(outbox)) == counts.queued
-
-
-def fill(outbox: Outbox, **kind: Any) -> list[int]:
-    """Put cases one by one until the outbox no longer simply accepts them."""
-    numbers: list[int] = []
-    while True:
-        result = outbox.put([case(len(numbers), **kind)])
-        if result.refused or result.evicted:
-            return numbers
-        numbers.append(len(numbers))
-
-
-def test_reject_refuses_new_cases_and_keeps_the_old(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, max_bytes=256 * 1024) as outbox:
-        kept = fill(outbox, size=1_200)
-        assert len(kept) > 50
-        assert outbox.put([case(9_999, size=1_200)]).refused == {"watch@9999": "full"}
-        assert outbox.put(cases(0)).duplicates == names(0)  # full or not, it is there already
-        assert sorted(ids(drain(outbox))) == kept
-        assert outbox.put(cases(9_999)).accepted == names(9_999)
-
-
-def test_drop_oldest_makes_room_but_never_takes_a_case_in_flight(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, max_bytes=256 * 1024, when_full="drop_oldest", live_share=0) as outbox:
-        fill(outbox, size=1_200)
-        flying = ids(outbox.take(2, EVERYTHING))
-        evicted = outbox.put([case(10_000 + n, size=1_200) for n in range(6)]).evicted
-        assert evicted == names(*range(flying[-1] + 1, flying[-1] + 1 + len(evicted)))
-        assert outbox.ack(names(*flying)) == 2
-        assert outbox.counts().balances()
 
 
 def test_drop_least_valuable_drops_audits_first_and_refuses_what_is_worth_less(

@@ -19,18 +19,6 @@ from tests.edge_runtime.store.durable.outbox.outboxes import (
 )
 
 
-def test_what_was_put_comes_out_unchanged_and_in_order(tmp_path: Path, clock: SimulatedClock) -> None:
-    given = [case(n, priority=n % 3, value=n / 7, size=n * 500) for n in range(40)]
-    with make(tmp_path, clock) as outbox:
-        result = outbox.put(given)
-        assert result.accepted == [one.id for one in given]
-        assert not result.refused
-        assert drain(outbox) == sorted(given, key=lambda one: one.priority)
-        counts = outbox.counts()
-    assert (counts.accepted, counts.delivered, counts.queued) == (40, 40, 0)
-    assert counts.balances()
-
-
 def test_accepted_cases_survive_a_crash(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
@@ -149,62 +137,6 @@ def test_as_many_endings_are_remembered_as_stated_and_those_unpublished_are_neve
         assert again.repeated[-1] == "watch@199"
 
 
-def test_two_takers_never_get_the_same_case(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, live_share=0) as outbox:
-        outbox.put(cases(*range(6)))
-        assert ids(outbox.take(3, EVERYTHING)) == [0, 1, 2]
-        assert ids(outbox.take(9, EVERYTHING)) == [3, 4, 5]
-        assert outbox.take(9, EVERYTHING) == []
-        assert outbox.counts().in_flight == 6
-        assert outbox.release(names(1, 4, 77)) == 2
-        assert ids(outbox.take(9, EVERYTHING)) == [1, 4]
-
-
-def test_leases_end_with_the_process(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put(cases(1, 2))
-        assert len(outbox.take(2, EVERYTHING)) == 2
-    with make(tmp_path, clock) as outbox:
-        assert ids(outbox.take(2, EVERYTHING)) == [1, 2]
-
-
-def test_settling_twice_counts_once_and_strangers_are_ignored(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put(cases(1, 2))
-        outbox.take(1, EVERYTHING)
-        assert outbox.ack(names(1, 1, 99)) == 1
-        assert outbox.ack(names(1)) == 0
-        assert outbox.retry(names(2), 0, "not in flight") == 0
-        assert outbox.counts().delivered == 1
-
-
-def test_a_failed_case_waits_its_delay_on_the_monotonic_clock(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put(cases(1))
-        outbox.take(1, EVERYTHING)
-        outbox.retry(names(1), 10.0, "timeout")
-        clock.jump(86_400)
-        assert outbox.take(1, EVERYTHING) == []
-        clock.advance(9.9)
-        assert outbox.take(1, EVERYTHING) == []
-        clock.advance(0.2)
-        (again,) = outbox.take(1, EVERYTHING)
-        assert again.attempts == 1
-
-
-def test_a_delay_and_the_attempts_survive_a_restart(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put(cases(1))
-        clock.advance(1_000)
-        outbox.take(1, EVERYTHING)
-        outbox.retry(names(1), 10.0, "timeout")
-    restarted = SimulatedClock(wall=0.0)
-    with make(tmp_path, restarted) as outbox:
-        assert outbox.take(1, EVERYTHING) == []
-        restarted.advance(10.1)
-        assert outbox.take(1, EVERYTHING)[0].attempts == 1
-
-
 def test_too_many_attempts_make_a_dead_letter(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock, max_attempts=2) as outbox:
         outbox.put(cases(1))
@@ -216,23 +148,6 @@ def test_too_many_attempts_make_a_dead_letter(tmp_path: Path, clock: SimulatedCl
             "watch@1", 2, "attempts", "timeout",
         )  # fmt: skip
         assert outbox.take(1, EVERYTHING) == []
-
-
-def test_a_share_of_each_take_goes_to_the_newest_cases(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, live_share=0.25) as outbox:
-        outbox.put(cases(*range(100)))
-        assert ids(outbox.take(8, EVERYTHING)) == [0, 1, 2, 3, 4, 5, 98, 99]
-        outbox.put(cases(100))
-        assert ids(outbox.take(8, EVERYTHING)) == [6, 7, 8, 9, 10, 11, 97, 100]
-
-
-def test_a_fresh_case_is_not_delayed_by_a_backlog_of_failed_ones(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put(cases(*range(100)))
-        outbox.retry([one.id for one in outbox.take(100, EVERYTHING)], 5.0, "cloud away")
-        clock.advance(6)
-        outbox.put(cases(500))
-        assert ids(outbox.take(4, EVERYTHING)) == [0, 1, 2, 500]
 
 
 def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clock: SimulatedClock) -> None:
@@ -253,46 +168,6 @@ def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clo
                 outbox.ack([one.id for one in taken])
             clock.advance(1)
         assert (sorted(asked[:10]), asked[10:]) == ([*range(20, 30)], [*range(20)])
-
-
-def test_an_urgent_case_goes_before_all_others_fresh_or_failed(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put([case(n, priority=5) for n in range(10)])
-        outbox.retry([one.id for one in outbox.take(5, EVERYTHING)], 0, "again")
-        outbox.put([case(20, priority=0), case(21, priority=9)])
-        assert ids(outbox.take(1, EVERYTHING)) == [20]
-        assert ids(outbox.take(100, EVERYTHING))[-1] == 21
-
-
-def test_bytes_limit_a_take_but_never_block_it(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock) as outbox:
-        outbox.put([case(1, size=9_000), *(case(n, size=998) for n in range(2, 12))])
-        assert ids(outbox.take(10, 3_000)) == [1]  # larger than the limit: alone
-        assert ids(outbox.take(10, 3_000)) == [2, 3, 4]
-        assert ids(outbox.take(10, 8_000)) == [5, 6, 7, 8, 9, 10, 11]
-        assert outbox.take(0, 8_000) == []
-
-
-def test_cases_expire_by_powered_time(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, max_age_s=100) as outbox:
-        outbox.put(cases(1))
-        clock.advance(60)
-        outbox.put(cases(2))
-        clock.advance(60)
-        assert outbox.counts().oldest_age_s == 120
-        assert ids(outbox.take(9, EVERYTHING)) == [2]
-        counts = outbox.counts()
-        assert counts.dropped["expired"] == 1
-        assert counts.balances()
-
-
-def test_a_case_in_flight_does_not_expire(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, max_age_s=100) as outbox:
-        outbox.put(cases(1))
-        outbox.take(1, EVERYTHING)
-        clock.advance(101)
-        outbox.put(cases(2))
-        assert outbox.ack(names(1)) == 1
 
 
 @pytest.mark.parametrize("jump", [-3_600.0, 86_400.0, -1_700_000_000.0, 10 * 365 * 86_400.0])
@@ -362,17 +237,6 @@ def test_dead_letters_can_be_listed_shown_requeued_and_discarded(tmp_path: Path,
         assert (counts.accepted, counts.dead, counts.queued, counts.dropped["discarded"]) == (50, 36, 12, 2)
         assert counts.balances()
         assert ids(drain(outbox)) == [*range(40, 50), 3, 4]  # the newest now
-
-
-def test_dead_letters_are_bounded_and_the_oldest_leave_first(tmp_path: Path, clock: SimulatedClock) -> None:
-    with make(tmp_path, clock, max_dead_bytes=5 * 602, live_share=0) as outbox:
-        outbox.put(cases(*range(8)))
-        for one in outbox.take(8, EVERYTHING):
-            outbox.move_to_dead_letters([one.id], "rejected", "")
-        assert [letter.case.id for letter in outbox.dead_letters()] == names(3, 4, 5, 6, 7)
-        counts = outbox.counts()
-        assert (counts.dead, counts.dropped["dead_letters_full"]) == (5, 3)
-        assert counts.balances()
 
 
 def test_state_survives_and_is_bounded(tmp_path: Path, clock: SimulatedClock) -> None:

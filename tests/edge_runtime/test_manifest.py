@@ -65,13 +65,18 @@ MANIFEST = Manifest(
 )
 
 
+def changed(data: Any, path: tuple[Any, ...], value: Any) -> bytes:
+    """The file with another value at a place."""
+    here = data
+    for key in path[:-1]:
+        here = here[key]
+    here[path[-1]] = value
+    return json.dumps(data).encode()
+
+
 def plain() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(dump(MANIFEST))
     return loaded
-
-
-def test_it_reads_back_what_it_wrote() -> None:
-    assert parse(dump(MANIFEST)) == MANIFEST
 
 
 def test_the_same_manifest_has_the_same_bytes_whatever_the_order_of_its_keys() -> None:
@@ -132,13 +137,8 @@ def test_any_sensible_contract_survives_the_file(
     ],
 )
 def test_what_makes_no_sense_is_refused_by_place(path: tuple[Any, ...], value: Any, place: str) -> None:
-    data = plain()
-    here: Any = data
-    for key in path[:-1]:
-        here = here[key]
-    here[path[-1]] = value
     with pytest.raises(ManifestError, match=rf"^manifest\.json: {place}: ") as caught:
-        parse(json.dumps(data).encode())
+        parse(changed(plain(), path, value))
     assert "\n" not in str(caught.value)
 
 
@@ -215,10 +215,6 @@ def test_a_bundle_is_written_again_bit_for_bit_in_the_lowest_schema_that_has_roo
     assert dump(read) == data
 
 
-def test_the_second_schema_reads_back_what_it_wrote() -> None:
-    assert parse(dump(SECOND)) == SECOND
-
-
 def test_a_frame_is_written_where_there_is_one() -> None:
     pictures = dataclasses.replace(MANIFEST, schema_version=2, input=PICTURES)
     assert parse(dump(pictures)) == pictures
@@ -288,11 +284,7 @@ def test_each_new_part_needs_the_second_schema(changes: dict[str, Any]) -> None:
     ("stages", "answer", "reason"),
     [
         ((STAGE, STAGE), (), "two stages make the track 'model'"),
-        (
-            (dataclasses.replace(STAGE, inputs=(Port(name="x", of="mel"),)),),
-            (),
-            "takes the track .mel., which",
-        ),
+        ((dataclasses.replace(STAGE, inputs=(Port(name="x", of="mel"),)),), (), "takes the track .mel., which"),
         ((STAGE,), ("other",), "answer names the track 'other'"),
         ((Smooth(rows=3),), (), "stages hold no model"),
         (
@@ -378,13 +370,8 @@ def test_a_later_schema_is_refused_by_its_number_and_not_by_its_first_unknown_ke
 def test_a_second_schema_that_makes_no_sense_is_refused_with_what_to_do(
     path: tuple[Any, ...], value: Any, says: str
 ) -> None:
-    data = second()
-    here: Any = data
-    for key in path[:-1]:
-        here = here[key]
-    here[path[-1]] = value
     with pytest.raises(ManifestError, match=says):
-        parse(json.dumps(data).encode())
+        parse(changed(second(), path, value))
 
 
 names = st.text("abcdef ", min_size=1, max_size=4)

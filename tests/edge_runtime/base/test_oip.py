@@ -29,8 +29,6 @@ from edge_runtime.base.oip import (
 )
 from edge_runtime.errors import InputError
 
-NUMERIC = sorted(WIRE_DTYPES.keys() - {"BYTES"})
-
 
 @st.composite
 def arrays(draw: st.DrawFn, *, finite: bool) -> Array:
@@ -142,67 +140,45 @@ def tensor(**changes: Any) -> bytes:
     return orjson.dumps({"inputs": [{key: value for key, value in entry.items() if value is not ...}]})
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"", "json"),
-        (b"<html>", "json"),
-        (b"[1]", "json"),
-        (b"null", "json"),
-        (b'{"inputs": {}}', "json"),
-        (b'{"inputs": [1]}', "json"),
-        (b"{}", "json"),
-        (b'{"id": 7, "inputs": []}', "json"),
-        (b'{"inputs": [], "outputs": 3}', "json"),
-        (b'{"inputs": [], "parameters": []}', "parameter"),
-        (b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}', "parameter"),
-        (b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": 3}}]}', "parameter"),
-        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [NaN]}]}', "json"),
-        (tensor(name=...), "name"),
-        (tensor(name=""), "name"),
-        (tensor(name="x" * 300), "name"),
-        (tensor(name=3), "name"),
-        (tensor(datatype="BF16"), "datatype"),
-        (tensor(datatype=...), "datatype"),
-        (tensor(datatype="x" * 10_000), "datatype"),
-        (tensor(shape=...), "shape"),
-        (tensor(shape=[-1]), "shape"),
-        (tensor(shape=[True, 2]), "shape"),
-        (tensor(shape=[2.0]), "shape"),
-        (tensor(shape="2"), "shape"),
-        (tensor(shape=[2**31]), "shape"),
-        (tensor(shape=[2**20, 2**20, 2**20]), "shape"),
-        (tensor(shape=[0, 2**20, 2**20, 2**20], data=[]), "shape"),
-        (tensor(shape=[1] * 9), "shape"),
-        (tensor(shape=[3]), "shape"),
-        (tensor(data=[[1], [2, 3]]), "shape"),
-        (tensor(data=[[1, 2]]), "shape"),
-        (tensor(data=...), "value"),
-        (tensor(data="12"), "value"),
-        (tensor(data=[1, None]), "value"),
-        (tensor(data=[1, "2"]), "value"),
-        (tensor(data=["1", "2"]), "value"),
-        (tensor(data=[True, False]), "value"),
-        (tensor(data=[{}, {}]), "value"),
-        (tensor(data=[1e39, 0]), "value"),
-        (tensor(datatype="INT8", data=[1, 128]), "value"),
-        (tensor(datatype="INT8", data=[1, 2.5]), "value"),
-        (tensor(datatype="UINT64", data=[2**63, -1]), "value"),
-        (tensor(datatype="UINT64", data=[2**63, 0.5]), "value"),
-        (tensor(datatype="UINT64", data=[1.0, 2.0]), "value"),
-        (tensor(datatype="BOOL", data=[0, 2]), "value"),
-        (tensor(datatype="BYTES", data=[1, 2]), "value"),
-        (tensor(datatype="BYTES", data=["a"]), "shape"),
-        (tensor(parameters={"binary_data_size": 8}), "size"),
-        (tensor(data=..., parameters={"binary_data_size": 8}), "size"),
-        (tensor(data=..., parameters={"binary_data_size": -1}), "size"),
-        (tensor(data=..., parameters={"binary_data_size": "0" * 5000}), "size"),
-        (tensor(data=..., parameters={"binary_data_size": True}), "size"),
-        (b"[" * 5000, "json"),
-        (tensor(datatype="BYTES", data="deep").replace(b'"deep"', b"[" * 900 + b"]" * 900), "shape"),
-        (tensor(data="deep").replace(b'"deep"', b"[" * 900 + b"]" * 900), "shape"),
+DEEP = b"[" * 900 + b"]" * 900
+NO_SHAPES: list[Any] = [..., [-1], [True, 2], [2.0], "2", [2**31], [2**20] * 3, [1] * 9, [3]]
+NO_FLOATS: list[Any] = [..., "12", [1, None], [1, "2"], ["1", "2"], [True, False], [{}, {}], [1e39, 0]]
+MALFORMED: dict[str, list[bytes]] = {
+    "json": [
+        b"", b"<html>", b"[1]", b"null", b'{"inputs": {}}', b'{"inputs": [1]}', b"{}", b'{"id": 7, "inputs": []}',
+        b'{"inputs": [], "outputs": 3}', b"[" * 5000,
+        b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [NaN]}]}',
     ],
-)
+    "parameter": [
+        b'{"inputs": [], "parameters": []}',
+        b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}',
+        b'{"inputs": [], "outputs": [{"name": "y", "parameters": {"classification": 3}}]}',
+    ],
+    "name": [tensor(name=name) for name in (..., "", "x" * 300, 3)],
+    "datatype": [tensor(datatype=datatype) for datatype in ("BF16", ..., "x" * 10_000)],
+    "shape": [
+        *(tensor(shape=shape) for shape in NO_SHAPES),
+        *(tensor(data=data) for data in ([[1], [2, 3]], [[1, 2]])),
+        tensor(shape=[0, 2**20, 2**20, 2**20], data=[]),
+        tensor(datatype="BYTES", data=["a"]),
+        tensor(datatype="BYTES", data="deep").replace(b'"deep"', DEEP),
+        tensor(data="deep").replace(b'"deep"', DEEP),
+    ],
+    "value": [
+        *(tensor(data=data) for data in NO_FLOATS),
+        *(tensor(datatype="INT8", data=data) for data in ([1, 128], [1, 2.5])),
+        *(tensor(datatype="UINT64", data=data) for data in ([2**63, -1], [2**63, 0.5], [1.0, 2.0])),
+        tensor(datatype="BOOL", data=[0, 2]),
+        tensor(datatype="BYTES", data=[1, 2]),
+    ],
+    "size": [
+        tensor(parameters={"binary_data_size": 8}),
+        *(tensor(data=..., parameters={"binary_data_size": size}) for size in (8, -1, "0" * 5000, True)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "body"), [(reason, body) for reason in MALFORMED for body in MALFORMED[reason]])
 def test_malformed_json_is_refused_with_its_reason(body: bytes, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_request(body, None)

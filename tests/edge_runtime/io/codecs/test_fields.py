@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, InputError
@@ -489,6 +489,11 @@ SHAPES: list[dict[str, Any]] = [
     {"values": ".", "order": ("az", "ay", "ax"), "time": ""},
     {"samples": "*", "partial": True, "time_unit": "auto"},
     {"block": BlockConfig(dtype="int8"), "words": {"true": 1}, "missing": ("5",), "time_unit": "auto"},
+    {},
+    {"time_unit": "iso8601"},
+    {"time": "", "channels": {"ax": "ax", "ay": "ay", "az": "values"}},
+    {"samples": ".", "channels": {"ax": "ax", "ay": "ay", "az": "values"}},
+    {"samples": "rows", "channels": {"ax": "values.0", "ay": "ay.ax", "az": "ax"}},
 ]
 FIELDS = st.sampled_from(["t", "key", "values", "ax", "ay", "rows"])
 JSON = st.recursive(
@@ -498,6 +503,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=250)
 @given(document=JSON, shape=st.sampled_from(SHAPES))
 def test_any_document_gives_readings_or_a_reason(document: Any, shape: dict[str, Any]) -> None:
     try:

@@ -89,15 +89,6 @@ def test_tables_are_cut_by_time(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_same_file_gives_the_same_readings(kind: str, tmp_path: Path) -> None:
-    path = write(tmp_path / f"rec.{kind}")
-    for one, other in zip(read(path), read(path), strict=True):
-        assert one.key == other.key
-        np.testing.assert_array_equal(one.t, other.t)
-        np.testing.assert_array_equal(one.values, other.values)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
 def test_a_key_for_all_comes_from_the_layout(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"rec.{kind}")
     assert {reading.key for reading in read(path, RecordingLayout(key="watch-1"))} == {"watch-1"}
@@ -282,31 +273,38 @@ def csv(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_the_delimiter_is_found_in_the_header(delimiter: str, tmp_path: Path) -> None:
-    path = csv(tmp_path, "time,label,ax,ay\n1,rest,2,3\n".replace(",", delimiter))
-    assert read(path)[0].values.tolist() == [[2, 3]]
+LAID_OUT: dict[str, tuple[str, dict[str, Any], list[float], list[list[float]]]] = {
+    **{
+        f"{delimiter!r} between": ("time,label,ax,ay\n1,rest,2,3\n".replace(",", delimiter), {}, [1], [[2, 3]])
+        for delimiter in ",;\t|"
+    },
+    "quotes, a byte order mark, spaces, an empty line": (
+        '\ufeff"t", "ax" ,ay\n"1"," 2 ",3\n\n2,4,5\n', {}, [1, 2], [[2, 3], [4, 5]],
+    ),
+    **{
+        f"the moment {stamp}": (f"timestamp,ax,ay\n{stamp},1,2\n", {}, [START], [[1, 2]])
+        for stamp in ("2023-11-14 22:13:20", "2023-11-14T22:13:20Z", '"2023-11-14 22:13:20+00:00"')
+    },
+    "another unit of time": (
+        "ms,ax,ay\n1700000000123,1,2\n", {"time": "ms", "time_unit": "ms"}, [1700000000.123], [[1, 2]],
+    ),
+    "a rate in place of stamps": ("ax,ay\n1,2\n3,4\n", {"rate_hz": 10}, [0, 0.1], [[1, 2], [3, 4]]),
+    "no column of stamps": ("t,ax,ay\n7,1,2\n9,3,4\n", {"time": "-", "rate_hz": 10}, [0, 0.1], [[1, 2], [3, 4]]),
+    "units behind the names": ("t,ay [g],ax (g)\n1,2,3\n", {}, [1], [[3, 2]]),
+    "other units behind the names": ("t,ax (m/s2),ay (mg)\n1,9.80665,500\n", {}, [1], [[1, 0.5]]),
+    "other names and a scale": (
+        "t,x mg,y mg\n1,1000,500\n", {"columns": {"ax": "x mg", "ay": "y mg"}, "scale": (0.001,)}, [1], [[1, 0.5]],
+    ),
+    "R's column of row names": ('"t","ax","ay"\n"1",5,1,2\n"2",6,3,4\n', {}, [5, 6], [[1, 2], [3, 4]]),
+}  # fmt: skip
 
 
-def test_quotes_byte_order_mark_and_spaces_are_no_matter(tmp_path: Path) -> None:
-    path = csv(tmp_path, '\ufeff"t", "ax" ,ay\n"1"," 2 ",3\n\n2,4,5\n')
-    assert joined(read(path))[1].tolist() == [[2, 3], [4, 5]]
-
-
-@pytest.mark.parametrize("stamp", ["2023-11-14 22:13:20", "2023-11-14T22:13:20Z", '"2023-11-14 22:13:20+00:00"'])
-def test_texts_as_stamps_are_iso_8601(stamp: str, tmp_path: Path) -> None:
-    assert np.asarray(read(csv(tmp_path, f"timestamp,ax,ay\n{stamp},1,2\n"))[0].t).tolist() == [START]
-
-
-def test_numeric_stamps_may_have_another_unit(tmp_path: Path) -> None:
-    path = csv(tmp_path, "ms,ax,ay\n1700000000123,1,2\n")
-    assert np.asarray(read(path, RecordingLayout(time="ms", time_unit="ms"))[0].t).tolist() == [1700000000.123]
-
-
-def test_without_stamps_rows_follow_the_rate(tmp_path: Path) -> None:
-    path = csv(tmp_path, "ax,ay\n1,2\n3,4\n")
-    assert "set time or rate_hz" in error_of(path)
-    assert joined(read(path, RecordingLayout(rate_hz=10)))[0].tolist() == [0, 0.1]
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_a_table_of_text_is_read_as_it_is_laid_out(name: str, tmp_path: Path) -> None:
+    text, layout, stamps, rows = LAID_OUT[name]
+    t, values = joined(read(csv(tmp_path, text), RecordingLayout(**layout)))
+    assert t.tolist() == stamps
+    np.testing.assert_allclose(values, rows, rtol=1e-6)
 
 
 def test_rows_without_stamps_are_counted_for_each_key(tmp_path: Path) -> None:
@@ -322,11 +320,6 @@ def test_a_column_called_key_parts_the_rows_unless_a_key_is_set(name: str, tmp_p
     assert {reading.key for reading in read(path, RecordingLayout(key="all"))} == {"all"}
 
 
-def test_a_unit_may_stand_behind_a_channel_s_name(tmp_path: Path) -> None:
-    assert read(csv(tmp_path, "t,ay [g],ax (g)\n1,2,3\n"))[0].values.tolist() == [[3, 2]]
-    assert "column 'ax' (channel ax) is missing" in error_of(csv(tmp_path, "t,ay,ax (g),ax [g]\n1,2,3,4\n"))
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
 def test_numbers_in_another_unit_are_converted(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"rec.{kind}")
@@ -338,27 +331,11 @@ def test_numbers_in_another_unit_are_converted(kind: str, tmp_path: Path) -> Non
         read(path, RecordingLayout(units={"az": "g"}))
 
 
-def test_a_column_s_name_states_its_unit(tmp_path: Path) -> None:
-    path = csv(tmp_path, "t,ax (m/s2),ay (mg)\n1,9.80665,500\n")
-    np.testing.assert_allclose(read(path)[0].values, [[1, 0.5]], rtol=1e-6)
-
-
-def test_no_column_holds_stamps_where_the_layout_says_so(tmp_path: Path) -> None:
-    path = csv(tmp_path, "t,ax,ay\n7,1,2\n9,3,4\n")
-    assert joined(read(path, RecordingLayout(time="-", rate_hz=10)))[0].tolist() == [0, 0.1]
-
-
 def test_a_key_column_parts_the_rows(tmp_path: Path) -> None:
     path = csv(tmp_path, "t,who,ax,ay\n1.0,a,1,2\n1.1,b,3,4\n1.2,a,5,6\n")
     a, b = read(path, RecordingLayout(key_column="who"))
     assert (a.key, a.values.tolist(), np.asarray(a.t).tolist()) == ("a", [[1, 2], [5, 6]], [1.0, 1.2])
     assert (b.key, b.values.tolist()) == ("b", [[3, 4]])
-
-
-def test_columns_may_have_other_names_and_scales(tmp_path: Path) -> None:
-    path = csv(tmp_path, "t,x mg,y mg\n1,1000,500\n")
-    layout = RecordingLayout(columns={"ax": "x mg", "ay": "y mg"}, scale=(0.001,))
-    np.testing.assert_allclose(read(path, layout)[0].values, np.array([[1, 0.5]]))
 
 
 CELLS = st.sampled_from(
@@ -387,11 +364,6 @@ def test_lines_that_numpy_reads_are_those_that_the_csv_module_reads(rows: list[s
         path = Path(folder) / "rec.csv"
         path.write_bytes(text.encode())
         assert samples_of(path, 3) == samples_of(path, 100_000)
-
-
-def test_r_s_column_of_row_names_is_left_out(tmp_path: Path) -> None:
-    path = csv(tmp_path, '"t","ax","ay"\n"1",5,1,2\n"2",6,3,4\n')
-    assert joined(read(path))[0].tolist() == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -428,6 +400,8 @@ def test_a_bad_text_stamp_or_key_is_named(tmp_path: Path) -> None:
     [
         ("t,ax,az", "column 'ay' (channel ay) is missing"),
         ("t,ax,ay,ax", "column 'ax' (channel ax) is there twice"),
+        ("t,ay,ax (g),ax [g]", "column 'ax' (channel ax) is missing"),
+        ("ax,ay,az", "set time or rate_hz"),
         ("time,date,ax,ay", "which is the time, time or date? set time"),
         ("", "must name the columns"),
     ],

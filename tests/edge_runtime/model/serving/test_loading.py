@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.errors import BundleError, ConfigError, EngineError
+from edge_runtime.errors import ConfigError, EngineError
 from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.loading import load_model
@@ -28,12 +28,6 @@ def test_a_bundle_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
 def test_a_variant_that_the_bundle_does_not_have_is_the_users_mistake(bundle: Path) -> None:
     with pytest.raises(ConfigError, match="no variant 'tflite-int4'; it has "):
         load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="tflite-int4"))
-
-
-def test_an_expired_bundle_is_refused(tmp_path: Path) -> None:
-    old = tiny_bundle(tmp_path / "old.edge", expires="2001-01-31")
-    with pytest.raises(BundleError, match="expired on 2001-01-31"):
-        load_model(ModelConfig(bundle=old, unsigned="allow"))
 
 
 def test_alone_a_bundle_says_nothing_of_what_surrounds_its_network(tmp_path: Path) -> None:

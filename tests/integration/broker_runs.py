@@ -7,16 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_runtime.tools.demo.broker.broker import Broker
-from tests.integration.running import (
-    Message,
-    Publisher,
-    cut,
-    interleave,
-    load_model,
-    predictions,
-    running,
-    streams,
-)
+from tests.integration.running import Message, Publisher, cut, interleave, load_model, predictions, running, streams
 
 KEYS, SAMPLES = 4, 1200
 

@@ -32,10 +32,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 # Not mosquitto with QoS 2: version 2.0.11 forgets such messages when it is restarted, whoever the subscriber is. Nor
 # mosquitto killed: what it had not written down by then it sends again late or never, and that leg is the broker's own.
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
-@pytest.mark.parametrize(
-    ("how", "qos"),
-    [("mosquitto stopped", 1), ("embedded stopped", 1), ("embedded stopped", 2)],
-)
+@pytest.mark.parametrize(("how", "qos"), [("mosquitto stopped", 1), ("embedded stopped", 1), ("embedded stopped", 2)])
 def test_no_reading_is_lost_over_restarts_of_the_broker(
     bundle: Path, tmp_path: Path, how: str, protocol: str, qos: int
 ) -> None:
@@ -44,12 +41,7 @@ def test_no_reading_is_lost_over_restarts_of_the_broker(
     port = free_port()
     state = tmp_path / "mosquitto"
     state.mkdir()
-    mosquitto = Mosquitto(
-        "persistence true",
-        f"persistence_location {state}/",
-        "max_queued_messages 100000",
-        port=port,
-    )
+    mosquitto = Mosquitto("persistence true", f"persistence_location {state}/", "max_queued_messages 100000", port=port)
     embedded = Broker(BrokerConfig(port=port))
     start: Callable[[], object] = embedded.start if how.startswith("embedded") else mosquitto.start
     end: Callable[[], object] = embedded.stop if how.startswith("embedded") else mosquitto.stop

@@ -11,17 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.integration.running import (
-    Answer,
-    Message,
-    Process,
-    Publisher,
-    command,
-    cut,
-    interleave,
-    streams,
-    until,
-)
+from tests.integration.running import Answer, Message, Process, Publisher, command, cut, interleave, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto
 

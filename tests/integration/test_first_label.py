@@ -49,11 +49,7 @@ def test_the_first_label_of_the_readme_arrives(tmp_path: Path) -> None:
     log, answers = tmp_path / "run.log", tmp_path / "answers"
     with Mosquitto() as broker:
         shell = subprocess.Popen(
-            ["bash"],
-            cwd=tmp_path,
-            env=checkout_for(broker.port, tmp_path),
-            stdin=subprocess.PIPE,
-            text=True,
+            ["bash"], cwd=tmp_path, env=checkout_for(broker.port, tmp_path), stdin=subprocess.PIPE, text=True
         )
         assert shell.stdin is not None
 

@@ -12,15 +12,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.manifest import Surround
 from edge_runtime.manifest.surround import SurroundGate
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
-from tests.integration.running import (
-    Process,
-    Publisher,
-    Stream,
-    cut,
-    interleave,
-    predictions,
-    until,
-)
+from tests.integration.running import Process, Publisher, Stream, cut, interleave, predictions, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto
 

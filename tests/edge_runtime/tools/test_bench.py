@@ -19,15 +19,7 @@ from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.loading import load_model
 from edge_runtime.signal.windowing.window import Windower
-from edge_runtime.tools.bench import (
-    BenchConfig,
-    BenchResult,
-    Stream,
-    bench,
-    compare,
-    handwritten,
-    runtime,
-)
+from edge_runtime.tools.bench import BenchConfig, BenchResult, Stream, bench, compare, handwritten, runtime
 from edge_runtime.tools.bench.handwritten import HandWritten, Ring, decode_raw, json_decoder, library_call
 from tests.models import tiny_bundle
 

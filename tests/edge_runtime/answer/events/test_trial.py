@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_runtime.answer.events.operating_point import (
-    Grid,
-    Point,
-    choose,
-    front,
-    leave_one_out,
-    sweep,
-    upper_bound,
-)
+from edge_runtime.answer.events.operating_point import Grid, Point, choose, front, leave_one_out, sweep, upper_bound
 from edge_runtime.answer.events.trial import Answers, Outcome, Trial, begins, judge, prepare, smooth_all
 from edge_runtime.event_rule import EventRule
 from tests.edge_runtime.answer.events import reference

@@ -62,11 +62,11 @@ def test_a_raspberry_pi_is_hot_at_80_degrees_and_says_what_holds_it_back(tmp_pat
     put(root, PI_BITS, "d0008")
     sensors = board.look()
     assert sensors.nearest_limit is not None
-    assert (
-        sensors.nearest_limit.name,
-        sensors.nearest_limit.now,
-        sensors.nearest_limit.limit,
-    ) == ("cpu-thermal", 77.5, 80.0)
+    assert (sensors.nearest_limit.name, sensors.nearest_limit.now, sensors.nearest_limit.limit) == (
+        "cpu-thermal",
+        77.5,
+        80.0,
+    )
     assert sensors.nearest_limit.headroom == 2.5
     assert sensors.throttled == ("soft_temperature_limit",)
     put(root, PI_BITS, "d0000")  # that it happened since boot is history
@@ -110,11 +110,7 @@ def test_nonsense_has_no_say_and_is_counted(tmp_path: Path, nonsense: str) -> No
     put(tmp_path, "b", 41000)
     sensors = Board(profile(temperatures=gauges), SimulatedClock(), tmp_path).look()
     assert sensors.nearest_limit is not None
-    assert (sensors.nearest_limit.name, sensors.temperature, sensors.unreadable) == (
-        "b",
-        41.0,
-        1,
-    )
+    assert (sensors.nearest_limit.name, sensors.temperature, sensors.unreadable) == ("b", 41.0, 1)
 
 
 def test_energy_counters_wrap_vanish_and_come_back(tmp_path: Path) -> None:

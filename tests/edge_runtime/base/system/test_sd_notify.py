@@ -55,12 +55,7 @@ def test_each_message_is_one_datagram_of_assignments(manager: Manager) -> None:
     notifier.status("  ")
     notifier.status("hot")
     notifier.stopping()
-    assert manager.heard() == [
-        ["READY=1", "STATUS=4 sources, 1 sink"],
-        ["WATCHDOG=1"],
-        ["STATUS=hot"],
-        ["STOPPING=1"],
-    ]
+    assert manager.heard() == [["READY=1", "STATUS=4 sources, 1 sink"], ["WATCHDOG=1"], ["STATUS=hot"], ["STOPPING=1"]]
     notifier.close()
     notifier.close()
     notifier.alive()

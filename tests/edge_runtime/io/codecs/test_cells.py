@@ -37,23 +37,7 @@ def test_what_is_clearly_a_number_is_one(value: Any, expected: float) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "21,4",
-        "1,234.5",
-        "1 234",
-        "0x10",
-        "1e99999",
-        "1_000",
-        "٣",
-        "inf",
-        "1.2.3",
-        "--5",
-        True,
-        [1],
-        {},
-        b"1",
-        "ON",
-    ],
+    ["21,4", "1,234.5", "1 234", "0x10", "1e99999", "1_000", "٣", "inf", "1.2.3", "--5", True, [1], {}, b"1", "ON"],
 )
 def test_what_may_be_read_in_two_ways_is_refused(value: Any) -> None:
     assert refusal(value).reason == ("decimal_comma" if value == "21,4" else "not_a_number")

@@ -129,10 +129,7 @@ def test_a_million_keys_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> N
     assert stamps(spread([reading(NOW, key="99")])) == [NOW + 0.25]
 
 
-@given(
-    seconds=st.lists(st.integers(0, 3), max_size=30).map(sorted),
-    cuts=st.lists(st.integers(0, 30), max_size=5),
-)
+@given(seconds=st.lists(st.integers(0, 3), max_size=30).map(sorted), cuts=st.lists(st.integers(0, 30), max_size=5))
 def test_stamps_do_not_depend_on_how_messages_arrive_together(seconds: list[int], cuts: list[int]) -> None:
     """Mutations that this finds: a count that a batch, a block or another stamp resets."""
     one_by_one = Spread(1.0, 0.01)

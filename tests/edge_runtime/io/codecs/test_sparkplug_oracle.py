@@ -97,12 +97,7 @@ def meant(datatype: int, value: float) -> float:
     others=st.lists(st.text(max_size=9).filter(lambda name: name != "x"), max_size=3),
 )
 def test_what_the_library_writes_is_read(
-    datatype: int,
-    values: list[float],
-    ms: int,
-    alias: int | None,
-    unit: tuple[str, float],
-    others: list[str],
+    datatype: int, values: list[float], ms: int, alias: int | None, unit: tuple[str, float], others: list[str]
 ) -> None:
     """A birth with unit and type, then data by alias, or by name where there is none, among metrics of no interest."""
     one = codec()

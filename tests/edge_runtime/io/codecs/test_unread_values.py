@@ -138,9 +138,7 @@ CBOR_ATOMS = st.one_of(
 )
 CBOR_KEYS = st.one_of(st.integers(), st.text(max_size=3), st.binary(max_size=3), st.tuples(st.integers()), st.none())
 CBOR_VALUES = st.recursive(
-    CBOR_ATOMS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(CBOR_KEYS, inner, max_size=2),
-    max_leaves=6,
+    CBOR_ATOMS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(CBOR_KEYS, inner, max_size=2), max_leaves=6
 )
 READ = {"t": NOW, "temperature": 21.5, "humidity": 40}
 

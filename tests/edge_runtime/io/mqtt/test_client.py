@@ -443,11 +443,7 @@ def test_a_wrong_password_is_said_once_and_tried_again(
     (tmp_path / "password").write_text("canary-secret\n")
     with Mosquitto("allow_anonymous false", f"password_file {tmp_path}/users") as mosquitto:
         broker_client = bench.broker_client(
-            mosquitto.url,
-            username="device",
-            password_file=tmp_path / "password",
-            protocol=protocol,
-            receive=receive,
+            mosquitto.url, username="device", password_file=tmp_path / "password", protocol=protocol, receive=receive
         )
         bench.until(lambda: broker_client._attempts.failures >= 3)
         assert len(caplog.records) == 1

@@ -6,13 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.io.mqtt.inbound_acks import AckGroup, Acks, InboundAcks
-from edge_runtime.io.mqtt.packets import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    Publish,
-    encode_ack,
-)
+from edge_runtime.io.mqtt.packets import PUBACK, PUBCOMP, PUBREC, Publish, encode_ack
 
 
 def publish(packet_id: int, qos: int) -> Publish:

@@ -18,16 +18,7 @@ from edge_runtime.io.mqtt.outbound_queue import (
     Message,
     OutboundQueue,
 )
-from edge_runtime.io.mqtt.packets import (
-    DUP,
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    V5,
-    V311,
-    Parser,
-)
+from edge_runtime.io.mqtt.packets import DUP, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311, Parser
 
 MIB = 2**20
 

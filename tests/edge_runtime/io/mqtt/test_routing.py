@@ -62,11 +62,7 @@ def test_a_side_channel_that_fails_is_acknowledged_and_its_message_put_into_quar
     router.add(Subscription([("side/+", 1)], channel, guarded=True))
     router.add(Subscription([("watch/+", 1)], source))
     for round_ in range(3):
-        batch = [
-            publish(b"side/a", b"bad", 1),
-            publish(b"watch/1", b"reading", 2),
-            publish(b"side/a", b"good", 3),
-        ]
+        batch = [publish(b"side/a", b"bad", 1), publish(b"watch/1", b"reading", 2), publish(b"side/a", b"good", 3)]
         fresh, ack_group = inbound_acks.receive(batch)
         router.deliver(fresh, 0.0, ack_group)
         acks = inbound_acks.take_acks()

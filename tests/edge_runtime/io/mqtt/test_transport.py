@@ -11,15 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.io.mqtt import transport as transport_module
-from edge_runtime.io.mqtt.packets import (
-    PINGRESP,
-    V5,
-    V311,
-    Item,
-    MalformedPacket,
-    encode_pingresp,
-    encode_publish,
-)
+from edge_runtime.io.mqtt.packets import PINGRESP, V5, V311, Item, MalformedPacket, encode_pingresp, encode_publish
 from edge_runtime.io.mqtt.transport import OVERSIZE, SkippingParser, Transport, decode_oversize
 
 

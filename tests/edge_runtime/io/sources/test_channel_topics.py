@@ -334,8 +334,7 @@ def test_bare_values_on_topics_of_their_own_become_readings_of_one_key(bench: Be
 def test_channels_may_share_a_topic_and_come_in_units_of_their_own(bench: Bench, url: str) -> None:
     root = unique("mixed")
     codec = JsonConfig(
-        channels={"ax": "x", "ay": "y", "temperature": "value"},
-        units={"temperature": "degF", "ax": "mg", "ay": "mg"},
+        channels={"ax": "x", "ay": "y", "temperature": "value"}, units={"temperature": "degF", "ax": "mg", "ay": "mg"}
     )
     running = Running(
         bench, url, {"ay": f"{root}/+/acc", "ax": f"{root}/+/acc", "temperature": f"{root}/+/temp"}, codec=codec
@@ -427,11 +426,7 @@ def keep(bench: Bench, url: str, *kept: tuple[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected", "dropped"),
-    [
-        ("ignore", [], 4),
-        ("hold", [("w", (0,), [[21.5]]), ("w", (2,), [[2]])], 2),
-    ],
+    ("rule", "expected", "dropped"), [("ignore", [], 4), ("hold", [("w", (0,), [[21.5]]), ("w", (2,), [[2]])], 2)]
 )
 def test_a_retained_value_is_no_sample_of_now(
     bench: Bench, url: str, rule: Any, expected: list[Any], dropped: int

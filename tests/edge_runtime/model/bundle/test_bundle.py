@@ -384,11 +384,7 @@ def test_another_models_file_under_this_name_is_not_handed_out(path: Path, tmp_p
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        (
-            models.tiny_onnx_classifier(labels=4),
-            BundleError,
-            r"answers with shape \(4,\).*labels or output call",
-        ),
+        (models.tiny_onnx_classifier(labels=4), BundleError, r"answers with shape \(4,\).*labels or output call"),
         (models.tiny_onnx_classifier(channels=4), BundleError, "does not take the windows of its own bundle"),
         (models.tiny_onnx_classifier().replace(b"Relu", b"Rely"), EngineError, "onnxruntime refuses the model"),
     ],

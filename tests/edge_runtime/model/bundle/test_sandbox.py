@@ -137,8 +137,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Stub:
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGKILL"])
 def test_the_signal_that_ended_the_child_is_named(bundle: Bundle, stub: _Stub, name: str) -> None:
     stub.write(
-        "import os, signal, sys\nprint('last words', file=sys.stderr, flush=True)\n"
-        f"os.kill(os.getpid(), signal.{name})",
+        f"import os, signal, sys\nprint('last words', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.{name})"
     )
     report = sandbox.probe(bundle, "onnx-fp32")
     assert report.outcome == "died"
@@ -189,7 +188,7 @@ def test_the_child_leaves_no_core_and_is_bounded(bundle: Bundle, stub: _Stub, tm
         "names = ('RLIMIT_CORE', 'RLIMIT_DATA', 'RLIMIT_CPU')\n"
         "limits = [resource.getrlimit(getattr(resource, name))[0] for name in names]\n"
         f"pathlib.Path({str(seen)!r}).write_text(repr((limits, signal.alarm(0))))\n"
-        "raise ImportError('enough')",
+        "raise ImportError('enough')"
     )
     report = sandbox.probe(bundle, "onnx-fp32", timeout_s=7)
     assert report.outcome == "refused"

@@ -176,8 +176,7 @@ def test_numbers_that_are_no_signature_are_refused(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "sig",
-    ["", "!!!!", "MEU=\n", "TUVV\n", " TUVV", "TUVV=", "TUVV====", "TUV_", "TUR=", "é", None, 1, [], True],
+    "sig", ["", "!!!!", "MEU=\n", "TUVV\n", " TUVV", "TUVV=", "TUVV====", "TUV_", "TUR=", "é", None, 1, [], True]
 )
 def test_base64_has_one_spelling(sig: Any) -> None:
     bundle, _ = parts()

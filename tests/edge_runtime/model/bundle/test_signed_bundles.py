@@ -88,10 +88,7 @@ def test_no_trusted_key_means_that_nothing_is_trusted(path: Path, tmp_path: Path
 CHANGES: dict[str, Callable[[dict[str, bytes], dict[str, Any]], object]] = {
     "a model": lambda f, _: f.update({"variants/onnx-fp32.onnx": models.tiny_onnx_classifier(seed=1)}),
     "golden vectors swapped": lambda f, _: f.update(
-        {
-            "golden/onnx-fp32.npy": f["golden/tflite-int8.npy"],
-            "golden/tflite-int8.npy": f["golden/onnx-fp32.npy"],
-        }
+        {"golden/onnx-fp32.npy": f["golden/tflite-int8.npy"], "golden/tflite-int8.npy": f["golden/onnx-fp32.npy"]}
     ),
     "the card": lambda f, _: f.update({"card.md": b"# Tinz\n"}),
     "a file more": lambda f, m: (

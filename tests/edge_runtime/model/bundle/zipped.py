@@ -23,11 +23,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def rewritten(
-    path: Path,
-    to: Path,
-    change: Callable[[dict[str, bytes], dict[str, Any]], None],
-    *,
-    honest: bool = False,
+    path: Path, to: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None], *, honest: bool = False
 ) -> Path:
     """The bundle with its files and manifest changed; `honest` makes the digests those of the changed files."""
     files = files_of(path)

@@ -106,10 +106,7 @@ def test_a_call_of_several_steps_changes_all_states_or_none(model: Model, monkey
         assert np.allclose(got, expected(stream(6, seed=seed))[1:], atol=1e-6)
 
 
-@given(
-    keys=st.lists(st.sampled_from("abcdef"), max_size=60),
-    most=st.integers(1, 8),
-)
+@given(keys=st.lists(st.sampled_from("abcdef"), max_size=60), most=st.integers(1, 8))
 def test_rounds_hold_a_key_once_in_its_order_and_are_as_few_as_can_be(keys: list[str], most: int) -> None:
     nothing = np.zeros((4, 2), "f4")
     asked = [Window(key, slot, 0.0, nothing, nothing, 0.0) for slot, key in enumerate(keys)]

@@ -24,13 +24,7 @@ def read(places: list[int], *, characters: str = "abc", p: float = 0.9, **more: 
 
 
 @pytest.mark.parametrize(
-    ("places", "text"),
-    [
-        ([0, 1, 1, 0, 2, 0], "ab"),
-        ([1, 1, 0, 1, 1, 2], "aab"),
-        ([3, 2, 1], "cba"),
-        ([0, 0], ""),
-    ],
+    ("places", "text"), [([0, 1, 1, 0, 2, 0], "ab"), ([1, 1, 0, 1, 1, 2], "aab"), ([3, 2, 1], "cba"), ([0, 0], "")]
 )
 def test_equal_characters_next_to_each_other_are_one_and_the_blank_parts_them(places: list[int], text: str) -> None:
     found = read(places)

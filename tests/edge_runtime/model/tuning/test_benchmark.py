@@ -95,13 +95,7 @@ def test_more_threads_are_taken_where_they_are_allowed_and_worth_their_cores() -
 
 @given(
     st.lists(
-        st.builds(
-            figure,
-            st.sampled_from(["a", "b", "c"]),
-            st.floats(1, 1000),
-            st.integers(1, 4),
-            st.floats(0.1, 10),
-        ),
+        st.builds(figure, st.sampled_from(["a", "b", "c"]), st.floats(1, 1000), st.integers(1, 4), st.floats(0.1, 10)),
         min_size=1,
         max_size=8,
     ),

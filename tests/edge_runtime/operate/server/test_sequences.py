@@ -65,10 +65,7 @@ class Caller:
 
 @pytest.fixture
 def caller(model: Model) -> Iterator[Caller]:
-    with (
-        Server({"leaky": served_model(model, 8)}, ServeConfig(port=0)) as server,
-        closing(Caller(server.url)) as found,
-    ):
+    with Server({"leaky": served_model(model, 8)}, ServeConfig(port=0)) as server, closing(Caller(server.url)) as found:
         yield found
 
 

@@ -97,10 +97,7 @@ def test_a_table_that_makes_no_sense_is_refused(table: dict[str, Any], words: st
         load(table)
 
 
-@pytest.mark.parametrize(
-    ("cut", "words"),
-    [((100, 1), "shorter than a frame"), ((4000, 2), "takes one channel")],
-)
+@pytest.mark.parametrize(("cut", "words"), [((100, 1), "shorter than a frame"), ((4000, 2), "takes one channel")])
 def test_a_cut_that_does_not_fit_is_refused(cut: tuple[int, ...], words: str) -> None:
     with pytest.raises(ManifestError, match=words):
         build(Mel(frame=512, centred=False), cut)

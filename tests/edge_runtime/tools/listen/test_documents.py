@@ -43,11 +43,7 @@ def test_a_payload_is_recognised(payload: bytes, kind: str) -> None:
 
 def test_values_have_the_paths_that_a_codec_takes() -> None:
     (item,) = recognise("t", b'{"imu": {"accel": [1, 2, 3], "ok": true}, "n": [[1, 2], [3, 4]]}').items
-    assert {leaf.path: leaf.value for leaf in item} == {
-        "imu.accel": [1, 2, 3],
-        "imu.ok": True,
-        "n": [[1, 2], [3, 4]],
-    }
+    assert {leaf.path: leaf.value for leaf in item} == {"imu.accel": [1, 2, 3], "imu.ok": True, "n": [[1, 2], [3, 4]]}
 
 
 @pytest.mark.parametrize(

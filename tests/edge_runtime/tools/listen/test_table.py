@@ -12,11 +12,7 @@ _texts = st.text(st.characters(codec="utf-8"), max_size=20)
 _values = _texts | st.booleans() | st.floats(-1e6, 1e6) | st.lists(_texts, max_size=3) | st.dictionaries(_texts, _texts)
 
 
-@given(
-    st.dictionaries(_texts, _values, max_size=4),
-    st.dictionaries(_texts, _texts, max_size=4),
-    st.text(max_size=40),
-)
+@given(st.dictionaries(_texts, _values, max_size=4), st.dictionaries(_texts, _texts, max_size=4), st.text(max_size=40))
 def test_text_and_data_are_the_same(codec: dict[str, object], channels: dict[str, str], comment: str) -> None:
     """Mutations that this finds: a key that needs quotes, a line end in a comment, an escape unknown to TOML."""
     table = SourceTable(

@@ -127,12 +127,7 @@ class Bridge:
     """
 
     def __init__(
-        self,
-        *,
-        cloud: str = "",
-        update: dict[str, Any] | None = None,
-        rules: tuple[EventRule, ...] = (),
-        **more: Any,
+        self, *, cloud: str = "", update: dict[str, Any] | None = None, rules: tuple[EventRule, ...] = (), **more: Any
     ) -> None:
         self.config = HomeAssistantConfig(broker="b", device_id="pi", **more)
         self.clock = SimulatedClock()

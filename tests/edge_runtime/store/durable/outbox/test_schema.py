@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 else:
     # The module of "absent" is not there: only a table that asks for it notices.
     Sink = OneOf(
-        mqtt=f"{__name__}:Mqtt",
-        jsonl=f"{__name__}:Folder",
-        csv=f"{__name__}:Folder",
-        absent="tests.nowhere:Absent",
+        mqtt=f"{__name__}:Mqtt", jsonl=f"{__name__}:Folder", csv=f"{__name__}:Folder", absent="tests.nowhere:Absent"
     )
 
 

@@ -59,18 +59,6 @@ def test_both_programs_give_the_same_answers_to_the_same_messages(bundle: Path, 
     assert len({orjson.loads(one)["label"] for one in our_feeder.results}) > 1, "one label alone would prove little"
 
 
-def test_answers_come_in_order_per_stream(bundle: Path) -> None:
-    model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
-    golden, _ = model.bundle.golden("onnx-fp32")
-    with runtime(model, config(bundle, "onnx-fp32")) as (ours, feeder):
-        ours.handle(Stream(model.manifest, golden, 3).take(60))
-    starts: dict[str, list[float]] = {}
-    for one in map(orjson.loads, feeder.results):
-        starts.setdefault(one["key"], []).append(one["start"])
-    assert len(starts) == 3
-    assert all(times == sorted(times) for times in starts.values())
-
-
 def test_a_single_message_has_a_latency_once_it_completes_a_window(bundle: Path) -> None:
     model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
     golden, _ = model.bundle.golden("onnx-fp32")

@@ -125,13 +125,19 @@ def test_captured_messages_are_answered_as_the_application_would(
     assert {a["id"]: a["label"] for a in found} == {a["id"]: a["label"] for a in expected}
 
 
-def test_a_layout_may_come_from_an_application_and_options_count_more(
-    bundle: Path, recorded: list[Stream], expected: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    path = tmp_path / "log.csv"
+def table(folder: Path, recorded: list[Stream]) -> Path:
+    """The samples of all streams under column names that are no default."""
+    path = folder / "log.csv"
     path.write_text(
         "when,who,c0,c1,c2\n" + "".join(f"{t!r},{key},{a!r},{b!r},{c!r}\n" for t, key, (a, b, c) in rows(recorded))
     )
+    return path
+
+
+def test_a_layout_may_come_from_an_application_and_options_count_more(
+    bundle: Path, recorded: list[Stream], expected: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    path = table(tmp_path, recorded)
     (tmp_path / "source.toml").write_text(
         '[[source]]\ntype = "recording"\nfiles = ["other.csv"]\ntime = "when"\nkey_column = "whose"\n'
     )
@@ -228,10 +234,7 @@ def test_a_recording_shorter_than_a_window_says_so(
 def test_a_program_says_the_same_of_its_files(
     bundle: Path, recorded: list[Stream], expected: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text(
-        "when,who,c0,c1,c2\n" + "".join(f"{t!r},{key},{a!r},{b!r},{c!r}\n" for t, key, (a, b, c) in rows(recorded))
-    )
+    path = table(tmp_path, recorded)
     with open_model(bundle) as model:
         found = [vars(one) | {"latency_ms": 0} for one in replay(model, path, time="when", key_column="who")]
         same(found, expected)

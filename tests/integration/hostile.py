@@ -52,19 +52,8 @@ ANNOUNCED, KEYS = "fleet/update", "fleet/keys"
 SAMPLES = 16
 """Of a good message: as many as a window has, so each gives at least one answer."""
 PLACES = [
-    "$share",
-    "$share/",
-    "$share//x",
-    "$share/g/x",
-    "$SYS/broker",
-    "a/#",
-    "+",
-    "#",
-    "evil/t",
-    "fleet",
-    "watch",
-    "",
-]
+    "$share", "$share/", "$share//x", "$share/g/x", "$SYS/broker", "a/#", "+", "#", "evil/t", "fleet", "watch", "",
+]  # fmt: skip
 
 
 class Site:

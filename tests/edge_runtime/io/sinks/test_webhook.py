@@ -438,14 +438,10 @@ def test_settings_that_make_no_sense_or_leak_are_refused(wrong: dict[str, Any]) 
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://user:secret@h/secret?secret",
-        "https://user:secret@h/",
-        "https:user:secret@h",
-        "https://h/secret?key=secret#x",
-        "https://h:99999/secret",
-        "//h/secret",
+        "ftp://user:secret@h/secret?secret", "https://user:secret@h/", "https:user:secret@h",
+        "https://h/secret?key=secret#x", "https://h:99999/secret", "//h/secret",
     ],
-)
+)  # fmt: skip
 def test_no_error_shows_what_protects_a_webhook(url: str) -> None:
     with pytest.raises(ValueError, match="url: ") as caught:
         WebhookSinkConfig(url=url)

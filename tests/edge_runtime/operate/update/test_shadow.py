@@ -260,15 +260,19 @@ def test_a_hopeless_run_ends_before_its_time() -> None:
 # -- the swap ----------------------------------------------------------------------------------------------------------
 
 
+def answering(model: LoadedVariant, answers: Answers, metrics: Metrics) -> Pipeline:
+    clock, manifest = SimulatedClock(), model.manifest
+    return Pipeline(
+        model=model, windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
+        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
+    )  # fmt: skip
+
+
 def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory: Factory) -> None:
     """Mutation: `Pipeline.replace` without its `flush_iteration`: the new one answers; or, `_ready` emptied: none."""
     models = [load_model(factory.bundle(version), "onnx-fp32") for version in (1, 2)]
-    manifest, answers, metrics = models[0].manifest, Answers(), Metrics()
-    clock = SimulatedClock()
-    pipeline = Pipeline(
-        model=models[0], windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
-        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
-    )  # fmt: skip
+    manifest, answers = models[0].manifest, Answers()
+    pipeline = answering(models[0], answers, Metrics())
 
     def reading(i: int) -> Reading:
         return Reading("k", 1e9 + i * HOP / 50.0, np.ones((HOP, 3), np.float32))
@@ -288,12 +292,8 @@ def test_windows_that_are_ready_at_the_swap_are_answered_by_the_old_one(factory:
 
 def test_another_windower_begins_anew_and_says_so(factory: Factory) -> None:
     models = [load_model(factory.bundle(1), "onnx-fp32"), load_model(factory.bundle(2, window=24), "onnx-fp32")]
-    answers, metrics, clock = Answers(), Metrics(), SimulatedClock()
-    manifest, other = models[0].manifest, models[1].manifest
-    pipeline = Pipeline(
-        model=models[0], windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
-        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
-    )  # fmt: skip
+    answers, metrics, other = Answers(), Metrics(), models[1].manifest
+    pipeline = answering(models[0], answers, metrics)
     for i in range(9):
         values = np.ones((HOP, 3), np.float32)
         pipeline.deliver([Reading(f"k{i % 3}", 1e9 + i // 3 * HOP / 50.0, values)], 0.0, None)

@@ -5,7 +5,8 @@ Both windowers order by this code: one stream is a key, or a part of a key whose
 The rules by which a clock that stepped is told from samples that are late, absurd, or delivered again:
 
 1. Samples further than `Ordering.jump_s` from the stream's newest stamp are set aside. The next ones that are near them
-   confirm them; ones of the old time refute them, and they are dropped as ``stamp_jump``.
+   confirm them, but for the same ones once more, which are dropped as ``duplicate``; ones of the old time refute them,
+   and they are dropped as ``stamp_jump``.
 2. Nearer ones that are too old to be used, and that the grid does not have, are set aside, too, once they are more than
    `Ordering.shuffled_s` too old. Ones of the old time refute them, and they are dropped as ``late``.
 3. They confirm each other when at least two readings, one after the other in time, hold as much as a window, or as
@@ -173,6 +174,9 @@ class Ordering:
     def doubt(self, stream: Stream, times: Float64, values: Float32) -> Block | None:
         """Set a block from another time aside; return the one that was set aside before where the two agree."""
         suspect = stream.suspect
+        if suspect is not None and np.isin(times, suspect[0]).all():
+            self._dropped["duplicate"] += len(times)
+            return None
         if suspect is not None and abs(float(times[0]) - float(suspect[0][-1])) <= self.jump_s:
             stream.suspect = None
             return suspect

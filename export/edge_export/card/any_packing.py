@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from edge_export.data.dataset import Float32
 from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract
-from edge_runtime.manifest.stages import ModelStage, Output
+from edge_runtime.manifest.stages import ModelStage, Output, Port
 from edge_runtime.model.chain import STREAM, WINDOW
 from edge_runtime.model.chain.engine import Loaded, follow
 from edge_runtime.model.chain.schedule import make
@@ -34,6 +34,7 @@ from edge_runtime.signal.windowing.batch import with_context
 from edge_runtime.signal.windowing.window import Window
 
 if TYPE_CHECKING:
+    from edge_export.evaluation.expected import Expected
     from edge_export.package.sign import SigningKey
 
 _CALLS = 3
@@ -41,6 +42,9 @@ _CALLS = 3
 _MADE = 2.5
 """Two files of one model may differ by this much more on steps that were made up: integers leave their range there."""
 _COARSEST = ("int8", "mixed", "fp16", "fp32")
+
+Expect = Callable[[InputContract, Callable[[Float32], Float32]], "Expected"]
+"""Takes what a window is, and a function from windows (n, channels, samples) to probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +95,12 @@ def pack_any(
     folder: Path = Path(),
     data: steps.Data | None = None,
     max_difference: float | None = None,
+    expect: Expect | None = None,
     signer: SigningKey | None = None,
 ) -> PackedAny:
     """Write a bundle of any model.
+
+    A classifier that takes windows as they are and gives probabilities is packed without stages: it needs no chain.
 
     Args:
         path: the ``.edge`` file.
@@ -102,6 +109,7 @@ def pack_any(
         folder: of the card, beside which the files lie that its task names.
         data: recordings; None: golden steps are made within the channels' ranges.
         max_difference: largest difference of two variants' answers; None: by precision, and by the size of the answers.
+        expect: measures what the bundle expects of its sensors, by the answers of the first variant; None: nothing.
         signer: signs the bundle; None leaves it unsigned.
 
     Raises:
@@ -138,6 +146,14 @@ def pack_any(
         told_first = _as_original(card, fitted, files[0], golden)
         output, told = trial.with_intervals(sources[0], data)
         references, heard = steps.sound_references(contract, data)
+        sensors = None
+        if expect is not None:
+            if stream or not isinstance(output, OutputContract):
+                raise ConfigError("--recipe measures classifiers that answer each window alone; leave --recipe out")
+            references, sensors = trial.expected(sources[0], expect)
+        stages = task.stages
+        if layout := _as_it_is(task, files, sources):
+            stages, sources = (), [replace(source, layout=layout, tensors={}) for source in sources]
         extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
@@ -148,11 +164,12 @@ def pack_any(
         description=card.description,
         created=card.created,
         expires=card.expires,
-        stages=task.stages,
+        stages=stages,
         answer=task.answer,
         gate=card.gate,
         events=card.events,
         references=references,
+        sensors=sensors,
         variants=sources,
         golden_inputs=stored,
         card=_text(card, contract, (*fitted.notes, *told), fitted),
@@ -180,6 +197,20 @@ def _give_batches(files: Sequence[Mapping[str, ModelFile]]) -> None:
     for own, (name, first) in itertools.product(files[1:], files[0].items()):
         for input_ in first.alone.keys() & own[name].inputs.keys() - own[name].alone.keys():
             own[name].give_batch(input_, first.alone[input_])
+
+
+def _as_it_is(
+    task: answer.Task, files: Sequence[Mapping[str, ModelFile]], sources: Sequence[VariantSource]
+) -> Literal["", "NCW", "NWC"]:
+    """Return the layout of windows in files that take them as they are and give probabilities; else an empty text."""
+    stage = task.stages[0]
+    if len(task.stages) > 1 or not isinstance(stage, ModelStage) or not isinstance(task.output, OutputContract):
+        return ""
+    port = stage.inputs[0]
+    ends = [(*file.engine.inputs, *file.engine.outputs) for own in files for file in own.values()]
+    plain = all([(len(one.shape), one.dtype.name) for one in both] == [(3, "float32"), (2, "float32")] for both in ends)
+    same = port == Port(name=port.name, layout=port.layout) and not (task.answer or stage.warmup_steps or stage.when)
+    return port.layout if plain and same and not any(source.batch for source in sources) else ""
 
 
 def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
@@ -320,6 +351,14 @@ class _Trial:
         if not found:
             raise ConfigError("--normal: not one step of these recordings has an answer; give longer ones")
         return np.sort(np.concatenate([one.reshape(-1) for one in found])).astype(np.float32)
+
+    def expected(self, source: VariantSource, expect: Expect) -> Expected:
+        """Measure what the bundle expects of its sensors."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        try:
+            return expect(self._contract, lambda x: np.stack(list(trials.answers(engine, x.transpose(0, 2, 1)))))
+        finally:
+            engine.close()
 
     def with_intervals(self, source: VariantSource, data: steps.Data) -> tuple[AnyOutput, list[str]]:
         """Return the output with the intervals that true values set, and a line for each quantity."""

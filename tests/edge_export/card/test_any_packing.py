@@ -19,6 +19,8 @@ from edge_runtime.manifest.stages import ModelStage
 from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.tools.cli import main as edge_runtime
 from tests import stateful
+from tests.edge_export.card import models
+from tests.edge_export.graphs import GraphBuilder, onnx_answers
 from tests.edge_runtime.base.media.sounds import resampled
 from tests.edge_runtime.io.recordings import wav_files
 
@@ -81,6 +83,67 @@ def test_a_model_with_a_state_answers_a_stream_as_its_own_code_does(pack: Pack, 
     wanted = stateful.expected(samples)
     assert len(answers) == len(wanted)
     np.testing.assert_allclose([answer.scores for answer in answers], wanted, atol=1e-6)
+
+
+WALKS = """
+name = "walks"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 50, channels = [CHANNELS] }
+window = 20
+hop = 10
+
+[[stages]]
+inputs = [{ rows = 20 }]
+
+[task]
+type = "classification"
+labels = ["rest", "walk", "run"]
+"""
+JOINED = (
+    '{ name = "ax", unit = "m/s2", low = -2, high = 2, resample = "mean" }, '
+    '{ name = "p", unit = "kPa", low = -2, high = 2, max_age_s = 60, missing = "last" }, '
+    '{ name = "p there", unit = "1", low = 0, high = 1, mask_of = "p" }'
+)
+
+
+def walking() -> onnx.ModelProto:
+    """Write a classifier of windows (n, channels, samples) with a Conv1d."""
+    b = GraphBuilder(models.CHANNELS, models.SAMPLES)
+    return b.model(b.node("Softmax", models.logits(b, "window"), axis=1))
+
+
+def test_a_classifier_of_windows_as_they_are_needs_no_stages_and_its_conv1d_is_faster(
+    pack: Pack, tmp_path: Path
+) -> None:
+    (tmp_path / "net.tflite").write_bytes(models.tflite(walking()))
+    plain = ", ".join(f'{{ name = "{name}", low = -2, high = 2 }}' for name in "abc")
+    code, said = pack(WALKS.replace("CHANNELS", plain), walking(), str(tmp_path / "net.tflite"))
+    assert code == 0, said
+    assert "net.onnx: Conv1d as Conv2d" in said
+    with pack.bundle() as bundle:
+        manifest = bundle.manifest
+        assert (manifest.stages, manifest.schema_version) == ((), 1), "every release and every server reads it"
+        assert (manifest.input.window, manifest.input.hop) == (20, 10)
+        weights = [
+            len(one.dims) for one in onnx.load_model_from_string(bundle.read_variant("onnx-fp32")).graph.initializer
+        ]
+        assert max(weights) == 4
+        for variant in manifest.variants:
+            inputs, answers = bundle.golden(variant.name)
+            np.testing.assert_allclose(answers, onnx_answers(walking(), inputs), atol=1e-5)
+
+
+def test_how_channels_are_joined_reaches_the_bundle_and_the_person_who_inspects_it(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(WALKS.replace("CHANNELS", JOINED), walking())[0] == 0
+    with pack.bundle() as bundle:
+        ax, p, mask = bundle.manifest.input.channels
+    assert (ax.resample, p.max_age_s, p.missing, mask.mask_of) == ("mean", 60, "last", "p")
+    assert edge_runtime(["inspect", str(tmp_path / "net.edge")]) == 0
+    shown = capsys.readouterr().out
+    for line in ("schema_version: 2", "resample: mean", "max_age_s: 60.0", "missing: last", "mask_of: p"):
+        assert line in shown
 
 
 FLOWERS = """

@@ -192,35 +192,6 @@ def test_a_file_that_ends_the_process_costs_a_child_only(
         pack_models(tmp_path / "net.edge", files, card, seeded_windows(card))
 
 
-JOINED = (
-    '{ name = "ax", unit = "m/s2", low = -20, high = 20, offset = 0.5, scale = 0.1, resample = "mean" }',
-    '{ name = "p", unit = "kPa", low = 90, high = 110, offset = 100, max_age_s = 60, missing = "last" }',
-    '{ name = "p there", unit = "1", low = 0, high = 1, mask_of = "p" }',
-)
-
-
-def test_how_channels_are_joined_reaches_the_bundle_and_the_person_who_inspects_it(
-    files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    card, bundle = tmp_path / "card.toml", tmp_path / "net.edge"
-    card.write_text(models.card_text(channels=JOINED))
-    assert main(["pack", str(files[0]), "--card", str(card), "-o", str(bundle)]) == 0
-    with open_bundle(bundle) as opened:
-        manifest = opened.manifest
-    assert manifest.schema_version == 2
-    ax, p, mask = manifest.input.channels
-    assert (ax.resample, p.max_age_s, p.missing, mask.mask_of) == ("mean", 60, "last", "p")
-    capsys.readouterr()
-    assert edge_runtime(["inspect", str(bundle)]) == 0
-    shown = capsys.readouterr().out
-    for line in ("schema_version: 2", "resample: mean", "max_age_s: 60.0", "missing: last", "mask_of: p"):
-        assert line in shown
-    card.write_text(models.card_text())
-    assert main(["pack", str(files[0]), "--card", str(card), "-o", str(bundle)]) == 0
-    with open_bundle(bundle) as opened:
-        assert opened.manifest.schema_version == 1, "a card without them makes a bundle that every release reads"
-
-
 # -- the command -------------------------------------------------------------------------------------------------------
 
 

@@ -218,13 +218,13 @@ CARD = """
 name = "kws"
 version = 1
 origin = {{ name = "MLPerf Tiny keyword spotting", source = "mlcommons/tiny on GitHub", licence = "Apache-2.0" }}
-[input]
-rate_hz = 50
+signal = {{ rate_hz = 50, channels = [{channels}] }}
 window = 49
 hop = 10
-layout = "samples-first"
-channels = [{channels}]
-[output]
+[[stages]]
+inputs = [{{ rows = 49, layout = "samples-first" }}]
+[task]
+type = "classification"
 labels = {labels}
 """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from edge_export.card import AnyCard, load_card, pack_any
-from edge_export.card.any_packing import PackedAny
+from edge_export.card import Card, load_card, pack_models
 from edge_export.card.assignment import assigned
+from edge_export.card.packing import Packed
 from edge_export.card.steps import Data, windows_of
 
 from edge_runtime.app.python_api import open_model
@@ -23,17 +23,15 @@ _ROUND_S = 0.3
 _KEYS = 32
 
 
-def card_of(name: str) -> AnyCard:
+def card_of(name: str) -> Card:
     """Read a card by its name."""
-    card = load_card(CARDS / f"{name}.toml")
-    assert isinstance(card, AnyCard)
-    return card
+    return load_card(CARDS / f"{name}.toml")
 
 
-def pack(path: Path, card: str, files: Sequence[Path], data: Data | None = None) -> PackedAny:
+def pack(path: Path, card: str, files: Sequence[Path], data: Data | None = None) -> Packed:
     """Pack files by a card."""
     loaded = card_of(card)
-    return pack_any(path, assigned(loaded, CARDS, files, []), loaded, folder=CARDS, data=data)
+    return pack_models(path, assigned(loaded, CARDS, files, []), loaded, folder=CARDS, data=data)
 
 
 class Bundle:
@@ -44,7 +42,7 @@ class Bundle:
         packed: what packing said of it.
     """
 
-    def __init__(self, path: Path, packed: PackedAny) -> None:
+    def __init__(self, path: Path, packed: Packed) -> None:
         self.path = path
         self.packed = packed
         self.variants = tuple(variant.name for variant in packed.manifest.variants)

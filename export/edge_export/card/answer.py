@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edge_export.card.any_spec import AnyCard
 from edge_export.card.fitting import Fitted
+from edge_export.card.spec import Card
 from edge_export.card.step import Step
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import AnyOutput, MultiLabelOutput, OutputContract
@@ -72,7 +72,7 @@ class _Track:
         self.name, self.shape, self.rows = stage.name, shape, rows
 
 
-def complete(card: AnyCard, fitted: Fitted) -> Task:
+def complete(card: Card, fitted: Fitted) -> Task:
     """Add the stages that a task needs, and fill in of its output contract what the tracks say.
 
     Raises:
@@ -106,7 +106,7 @@ def complete(card: AnyCard, fitted: Fitted) -> Task:
     return Task(tuple(track.stages), () if track.name == track.stages[-1].tracks[0] else (track.name,), output)
 
 
-def _activate(card: AnyCard, track: _Track) -> None:
+def _activate(card: Card, track: _Track) -> None:
     """Put the softmax or sigmoid of a classification behind its scores."""
     task, output = card.task, card.task.output
     if not isinstance(output, OutputContract) or task.values in ("", "probabilities"):
@@ -123,7 +123,7 @@ def _activate(card: AnyCard, track: _Track) -> None:
     track.add(stage, (2,) if pair else track.shape, track.rows)
 
 
-def _filled(card: AnyCard, answer: tuple[int, ...], step: Step) -> AnyOutput:
+def _filled(card: Card, answer: tuple[int, ...], step: Step) -> AnyOutput:
     """Fill in the fields of the output contract that the card leaves out and the answer's shape says."""
     output, given = card.task.output, card.task.given
     numbers, rows = answer[-1], math.prod(answer[:-1])
@@ -200,7 +200,7 @@ def _difference(fitted: Fitted, track: str, port_name: str, how: Any) -> Differe
     raise ConfigError(f"[task] reconstructs {port_name!r}, and no model makes the track {track!r}")
 
 
-def _check_shape(output: AnyOutput, answer: tuple[int, ...], card: AnyCard) -> None:
+def _check_shape(output: AnyOutput, answer: tuple[int, ...], card: Card) -> None:
     """Refuse an answer of other numbers than its contract has."""
     if output.shape == answer:
         return
@@ -230,7 +230,7 @@ def _check_shape(output: AnyOutput, answer: tuple[int, ...], card: AnyCard) -> N
     raise ConfigError(f"the answer has the shape {answer}, and [task] calls for {output.shape}; correct [task]")
 
 
-def _count(given: int, wanted: int, card: AnyCard) -> str:
+def _count(given: int, wanted: int, card: Card) -> str:
     return (
         f"the answer has {given} numbers, and [task] calls for {wanted} as {card.task.values or 'probabilities'}; name "
         f"each of them as a label, in the order of the answer; {NO_CLASSES}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edge_export.card.any_spec import AnyCard
+from edge_export.card.spec import Card
 from edge_runtime.errors import ConfigError
 
 
 def assigned(
-    card: AnyCard, folder: Path, models: Sequence[Path], named: Sequence[tuple[str, Path]]
+    card: Card, folder: Path, models: Sequence[Path], named: Sequence[tuple[str, Path]]
 ) -> list[dict[str, Path]]:
     """Assign files to stages.
 
@@ -33,7 +33,7 @@ def assigned(
     return _in_turn(by_name)
 
 
-def _named(card: AnyCard, named: Sequence[tuple[str, Path]]) -> dict[str, list[Path]]:
+def _named(card: Card, named: Sequence[tuple[str, Path]]) -> dict[str, list[Path]]:
     by_name: dict[str, list[Path]] = {stage.name: [] for stage in card.models}
     for name, path in named:
         if name not in by_name:

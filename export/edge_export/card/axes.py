@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_export.card.any_spec import CardPort
+from edge_export.card.spec import CardPort
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.stages import Layout
 from edge_runtime.model.engines.base import Array

@@ -273,7 +273,7 @@ def _ordered(found: Mapping[Any, Any]) -> list[Any]:
 
 def _tflite(path: Path, data: bytes) -> Facts:
     from edge_export.card.model_file import open_file  # noqa: PLC0415 - needs the engines
-    from edge_export.card.tflite_edges import custom_operators, precision_of  # noqa: PLC0415 - needs LiteRT's schema
+    from edge_export.card.tflite_file import custom_operators, precision_of  # noqa: PLC0415 - needs LiteRT's schema
     from edge_export.tflite import editing  # noqa: PLC0415
     from edge_export.tflite.states import variable_tensors  # noqa: PLC0415
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardState
 from edge_export.card.axes import arrange, written
 from edge_export.card.model_file import ModelFile
+from edge_export.card.spec import Card, CardModel, CardOutput, CardPort, CardState
 from edge_export.card.step import Step, before, choose, fed, rows_in
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.frames import Frame
@@ -47,7 +47,7 @@ class Fitted:
     unused: Mapping[str, tuple[str, ...]]
 
 
-def fit(card: AnyCard, files: Mapping[str, ModelFile]) -> Fitted:
+def fit(card: Card, files: Mapping[str, ModelFile]) -> Fitted:
     """Fill in what the files tell, and run each stage.
 
     Args:

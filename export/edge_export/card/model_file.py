@@ -27,6 +27,7 @@ from edge_runtime.model.engines.subprocess_engine import WorkerEngine
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
 
+_QUANTISED = ("QuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
 _WHOLE = 1_000_000
 """Rows that an engine is given in one call: what it would cut into several may be time."""
 
@@ -190,7 +191,7 @@ def _with_batch(data: bytes, name: str, shape: Sequence[int]) -> bytes:
 
 
 def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
-    from edge_export.card.tflite_edges import custom_operators, input_shapes, precision_of  # noqa: PLC0415 - needs LiteRT's schema
+    from edge_export.card.tflite_file import custom_operators, input_shapes, precision_of, with_float_ends  # noqa: PLC0415 - needs LiteRT's schema
     from edge_export.tflite.states import take_states_out  # noqa: PLC0415
 
     file = str(path)
@@ -205,10 +206,11 @@ def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
             )
         states.append(State(input=one.input, output=one.output, shape=one.shape[1:], initial=float(values[0])))
     notes = [f"{len(states)} states taken out of the file"] if states else []
+    packed = taken.data if states else with_float_ends(taken.data, file)
     try:
         return _open(
-            path, taken.data, "tflite", cast("Precision", precision), taken=tuple(states), inside=taken.inside,
-            notes=tuple(notes), shapes=input_shapes(taken.data, file),
+            path, packed, "tflite", cast("Precision", precision), taken=tuple(states), inside=taken.inside,
+            notes=tuple(notes), shapes=input_shapes(packed, file),
         )  # fmt: skip
     except ConfigError as error:
         if custom := custom_operators(data, file):  # LiteRT has some of them
@@ -225,11 +227,9 @@ def onnx_precision(data: bytes, path: Path) -> Precision:
     Raises:
         ConfigError: it is no ONNX model.
     """
-    from edge_export.card.onnx_edges import QUANTISED  # noqa: PLC0415 - slow to import
-
     model = read_model(data, str(path))
     graphs = list(graphs_in(model.graph))
-    if any(node.op_type in QUANTISED for graph in graphs for node in graph.node):
+    if any(node.op_type in _QUANTISED for graph in graphs for node in graph.node):
         return "int8"
     stored = [tensor for graph in graphs for tensor in graph.initializer]
     stored += [

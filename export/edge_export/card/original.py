@@ -48,8 +48,6 @@ class Question:
         scale: factor after that.
         others: numbers that other inputs are filled with, by name.
         outputs: that were packed; empty for the only one.
-        values: of a classification, what is done to the file's numbers before they are probabilities.
-        temperature: of that.
     """
 
     file: str
@@ -63,8 +61,6 @@ class Question:
     scale: Any = 1.0
     others: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[str] = ("",)
-    values: str = ""
-    temperature: float = 1.0
 
 
 class _Way(NamedTuple):
@@ -92,11 +88,6 @@ def compare(question: Question, model: bytes, rows: Array, answers: Sequence[Arr
     Raises:
         ConfigError: no way of feeding the file gives the packed answers, or the card's order of axes is another one.
     """
-    if wrong := [len(one) for one in answers if len(one) != len(rows)]:
-        raise ConfigError(
-            f"{question.file}: answers {len(rows)} windows in one call with {wrong[0]} rows, so its first axis is no "
-            "batch; write a card with signal and [[stages]], and batch = -1 at the input"
-        )
     blobs = [np.asarray(one, np.float32) for one in (rows, *answers)]
     job = {**asdict(question), "shapes": [one.shape for one in blobs]}
     data = [*(one.tobytes() for one in blobs), model]
@@ -227,20 +218,6 @@ def _stacks(call: Any, tensors: Sequence[Array], made: Sequence[Sequence[Array]]
     )
 
 
-def _finished(answers: Sequence[Any], job: Mapping[str, Any]) -> list[Array]:
-    """Turn scores into probabilities, where the packed file does."""
-    if not job["values"]:
-        maps = [[list(row.values()) for row in one] if isinstance(one, list) else one for one in answers]  # a ZipMap
-        return [np.asarray(one, np.float32) for one in maps]
-    score = np.asarray(answers[0], np.float64).reshape(1, -1) / job["temperature"]
-    if job["values"] == "logits":
-        score = np.exp(score - score.max())
-        score = score / score.sum()
-    elif job["values"] == "logit":
-        score = 1 / (1 + np.exp(-score))
-    return [np.concatenate([1 - score, score], 1) if job["values"] in ("logit", "probability") else score]
-
-
 def _cast(x: Array, dtype: Any) -> Array:
     if np.dtype(dtype).kind in "iu":
         ends = np.iinfo(dtype)
@@ -263,9 +240,15 @@ def _onnx(model: bytes, job: Mapping[str, Any]) -> tuple[list[int], Any]:
     wanted = [name or session.get_outputs()[0].name for name in job["outputs"]]
 
     def call(x: Array) -> list[Array]:
-        return _finished(session.run(wanted, {**others, source: _cast(x, types[source])}), job)
+        return list(map(_numbers, session.run(wanted, {**others, source: _cast(x, types[source])})))
 
     return dims[source], call
+
+
+def _numbers(answer: Any) -> Array:
+    return np.asarray(
+        [list(row.values()) for row in answer] if isinstance(answer, list) else answer, np.float32
+    )  # ZipMap
 
 
 def _sizes(shape: Sequence[Any]) -> list[int]:
@@ -290,7 +273,7 @@ def _tflite(model: bytes, job: Mapping[str, Any]) -> tuple[list[int], Any]:
             other = inputs[name]
             interpreter.set_tensor(other["index"], np.broadcast_to(value, other["shape"]).astype(other["dtype"]))
         interpreter.invoke()
-        return _finished(_answers(interpreter, job["outputs"]), job)
+        return _answers(interpreter, job["outputs"])
 
     return [int(size) for size in source.get("shape_signature", source["shape"])], call
 

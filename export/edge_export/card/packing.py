@@ -1,60 +1,69 @@
-"""From model files and their card to a bundle: fitted, tried where they may die, compared, packed."""
+"""From the files of any model and their card to a bundle: fitted, run step by step in a child, compared, packed."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
-from edge_export.card.onnx_edges import Fitted, fit_onnx
+from edge_export.card import answer, steps, targets, task_files, trials
+from edge_export.card.fitting import Fitted, fit
+from edge_export.card.model_file import ModelFile, open_file
 from edge_export.card.original import Question, compare
-from edge_export.card.spec import NO_CLASSES, Card
+from edge_export.card.spec import Card, CardModel
+from edge_export.card.step import fed
+from edge_export.card.tensors import matched
 from edge_export.data.dataset import Float32
-from edge_export.data.readers import Origin
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.package.pack import VariantSource, pack
-from edge_export.selection.timing import answers, arrange
-from edge_runtime.errors import BundleError, ConfigError, EdgeError, EngineError, IncompatibleError
-from edge_runtime.manifest import Manifest, Reference, SensorReference
-from edge_runtime.model import engines
-from edge_runtime.model.tuning.timing.child import trial
-from edge_runtime.model.tuning.timing.interleaved import Candidate
+from edge_export.package.pack import TOLERANCE, StageSource, VariantSource, in_halves, pack
+from edge_runtime.errors import ConfigError, EngineError, InputError
+from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract, Reference, SensorReference
+from edge_runtime.manifest.stages import ModelStage, Output, Port, Stage
+from edge_runtime.model.chain import STREAM, WINDOW
+from edge_runtime.model.chain.engine import Loaded, follow
+from edge_runtime.model.chain.schedule import make
+from edge_runtime.model.chain.stages import EngineStage
+from edge_runtime.signal.windowing.batch import with_context
+from edge_runtime.signal.windowing.window import Window
 
 if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey
 
 _CALLS = 3
-DIFFERENCE = {"fp32": 1e-3, "fp16": 2e-2, "mixed": 0.15, "int8": 0.15}
-"""Largest difference of two files' probabilities for one window, by the coarser precision of the two. Other rounding
+"""Calls that the original file answers for the comparison."""
+_MADE = 2.5
+"""Two files of one model may differ by this much more on steps that were made up: integers leave their range there."""
+_DIFFERENCE = {"fp32": 1e-3, "fp16": 2e-2, "mixed": 0.15, "int8": 0.15}
+"""Largest difference of two files' answers of numbers up to 1, by the coarser precision of the two. Other rounding
 explains as much; more is another model, another scaling or another order of axes."""
+_COARSEST = ("int8", "mixed", "fp16", "fp32")
 
-
-Expect = Callable[[Callable[[Float32], Float32]], tuple[tuple[Reference, ...], SensorReference | None]]
-"""Takes a function from windows (n, channels, samples) to probabilities."""
+Expected = tuple[tuple[Reference, ...], SensorReference | None]
+Expect = Callable[[InputContract, Callable[[Float32], Float32]], Expected]
+"""Takes what a window is, and a function from windows (n, channels, samples) to probabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Answers of one file on one engine beside those of the first file.
+    """Answers of one variant beside those of the first.
 
     Attributes:
         name: of the variant.
         engine: that answered.
-        worst: largest difference of a probability.
-        flips: windows whose most probable label differs.
+        worst: largest difference of a number.
+        flips: steps whose label differs; None where the answer has no labels.
     """
 
     name: str
     engine: str
     worst: float
-    flips: int
+    flips: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,283 +72,370 @@ class Packed:
 
     Attributes:
         manifest: of the bundle.
-        changes: what was put into each file, by variant.
-        compared: every file on every engine installed here, the first file on its best engine being the reference.
-        left_out: why a file is not in the bundle, by name.
-        original: what the first file as it came answers, beside the packed one; for people.
+        notes: what was chosen and not written in the card.
+        unused: outputs of the files that nothing takes.
+        compared: every variant.
+        steps: golden steps.
+        answered: of them, those with an answer.
+        state_bytes: that a key leaves for its next step.
     """
 
     manifest: Manifest
-    changes: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    unused: tuple[str, ...]
     compared: tuple[Compared, ...]
-    left_out: dict[str, str]
-    original: str
+    steps: int
+    answered: int
+    state_bytes: int
 
 
 def pack_models(
     path: Path,
-    files: Sequence[Path],
+    variants: Sequence[Mapping[str, Path]],
     card: Card,
-    golden_inputs: Float32,
     *,
-    also_tflite: bool = False,
+    folder: Path = Path(),
+    data: steps.Data | None = None,
     max_difference: float | None = None,
     expect: Expect | None = None,
     signer: SigningKey | None = None,
 ) -> Packed:
-    """Write a bundle of one model, in one or several files.
+    """Write a bundle of any model.
+
+    A classifier that takes windows as they are and gives probabilities is packed without stages: it needs no chain.
 
     Args:
         path: the ``.edge`` file.
-        files: ONNX and TensorFlow Lite files of the same model, in order of preference.
-        card: what they eat and answer.
-        golden_inputs: (n, channels, samples) in physical units.
-        max_difference: largest difference of two files' probabilities for one window; None takes `DIFFERENCE`.
-        also_tflite: write an ONNX model as TensorFlow Lite too. If an operator cannot be written, or the file does not
-            run or answers otherwise, it is left out, and `Packed.left_out` says why.
-        expect: measures what the bundle expects of its sensors, by the answers of the first file; None: nothing.
+        variants: for each variant its files by the name of their stage, in order of preference.
+        card: signal, stages, task.
+        folder: of the card, beside which the files lie that its task names.
+        data: recordings; None: golden steps are made within the channels' ranges.
+        max_difference: largest difference of two variants' answers; None: by precision, and by the size of the answers.
+        expect: measures what the bundle expects of its sensors, by the answers of the first variant; None: nothing.
         signer: signs the bundle; None leaves it unsigned.
 
     Raises:
-        ConfigError: a file does not fit the card, or two files are not the same model.
-        BundleError: a file does not answer with probabilities.
-        EngineError: an engine refuses a file, or dies of it.
+        ConfigError: a file does not fit the card, an answer is not what the task says, or two variants are not the same
+            model; one line that says what to change.
         IncompatibleError: no engine for a file is installed.
     """
-    contents = {file: _read(file) for file in files}
-    chosen = _variants(contents, card, golden_inputs, also_tflite=also_tflite, max_difference=max_difference)
-    first = next(iter(chosen.sources.values()))
-    references, sensors = expect(functools.partial(answers, first)) if expect is not None else ((), None)
+    data = data or steps.Data()
+    with ExitStack() as opened:
+        kept = {stage.name for stage in card.models if stage.inside == "kept"}
+        files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
+        fitted = fit(card, files[0])
+        _give_batches(files)
+        task = answer.complete(card, fitted)
+        targets.require_open(task.output, data.measured)
+        contract = card.signal.contract(fitted.step.window, fitted.step.hop, card.context)
+        tensors = [matched(fitted.stages, files[0], own) for own in files]
+        try:
+            warm_up, stream, state_bytes = _schedule(task, contract, files[0])
+        except (EngineError, ValueError) as error:
+            raise ConfigError(f"the chain does not fit together: {error}") from error
+        golden = steps.golden(card, contract, data, steps.needed(warm_up, contract), stream=stream)
+        stored = in_halves(golden) if golden.nbytes > steps.MOST_BYTES // 4 else golden
+        golden = np.asarray(stored, np.float32)
+        sources: list[VariantSource] = []
+        for own, names in zip(files, tensors, strict=True):
+            sources.append(_source(card, own, names, [source.name for source in sources]))
+        trial = _Trial(card, task, contract, golden, max_difference, recorded=bool(data.recordings))
+        sources = [trial.of(source) for source in sources]
+        told_first = _as_original(card, fitted, files[0], golden)
+        output, told = trial.with_intervals(sources[0], data)
+        references, heard = steps.sound_references(contract, data)
+        sensors = None
+        if expect is not None:
+            references, sensors = trial.expected(sources[0], expect, stream=stream)
+        stages, sources = _as_they_are(task, files, sources)
+        extra = task_files.read(task.output, folder, made=trial.scores(sources[0], data) if data.normal else None)
     result = pack(
         path,
         name=card.name,
         version=card.version,
+        input=contract,
+        output=task_files.renamed(output),
         description=card.description,
         created=card.created,
         expires=card.expires,
-        input=card.input.contract(),
-        output=card.output.contract(),
+        stages=stages,
+        answer=task.answer,
         gate=card.gate,
-        variants=list(chosen.sources.values()),
-        golden_inputs=golden_inputs,
+        events=card.events,
         references=references,
         sensors=sensors,
-        card=_text(card, chosen.changes),
+        variants=sources,
+        golden_inputs=stored,
+        card=_text(card, contract, (*fitted.notes, *told), fitted),
+        files=extra,
         provenance={
             "origin": asdict(card.origin),
-            "files": {file.name: hashlib.sha256(data).hexdigest() for file, data in contents.items()},
-            "changes": {name: list(own) for name, own in chosen.changes.items()},
+            "files": {file.path.name: _sha256(file.path) for own in files for file in own.values()},
+            "notes": [*fitted.notes, *told],
         },
         signer=signer,
     )
     return Packed(
-        manifest=result, changes=chosen.changes, compared=chosen.compared, left_out=chosen.left_out,
-        original=chosen.original,
-    )  # fmt: skip
+        manifest=result,
+        notes=(*fitted.notes, *steps.resampled(contract, data), *heard, *told, *told_first),
+        unused=tuple(f"{name}.{output}" for name, outputs in fitted.unused.items() for output in outputs),
+        compared=tuple(trial.compared),
+        steps=len(golden),
+        answered=trial.answered,
+        state_bytes=state_bytes,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Variants:
-    """Files that were tried, and what is told of them; the fields are those of `Packed`."""
-
-    sources: dict[str, VariantSource]
-    changes: dict[str, tuple[str, ...]]
-    compared: tuple[Compared, ...]
-    left_out: dict[str, str]
-    original: str
+def _give_batches(files: Sequence[Mapping[str, ModelFile]]) -> None:
+    """Give the other files' inputs the batch that the first one's were given."""
+    for own, (name, first) in itertools.product(files[1:], files[0].items()):
+        for input_ in first.alone.keys() & own[name].inputs.keys() - own[name].alone.keys():
+            own[name].give_batch(input_, first.alone[input_])
 
 
-def _variants(
-    contents: Mapping[Path, bytes],
-    card: Card,
-    windows: Float32,
-    *,
-    also_tflite: bool,
-    max_difference: float | None,
-) -> _Variants:
-    """Fit, try and compare the files given, then the TensorFlow Lite file that is written of the ONNX one."""
-    fitted: dict[str, VariantSource] = {}
-    changes: dict[str, tuple[str, ...]] = {}
-    for file, data in contents.items():
-        source, made = _fitted(file, data, card)
-        if source.name in fitted:
-            raise ConfigError(f"{file}: a bundle holds one {source.name}, and there are two; pack them apart")
-        fitted[source.name], changes[source.name] = source, made.changes
-    written, left_out = _written_tflite(fitted) if also_tflite else (None, {})
-    sources = {name: _with_conv2d(source) for name, source in fitted.items()}
-    for source in sources.values():
-        _check(source, windows, card)
-    original = _as_original(next(iter(contents)), next(iter(contents.values())), card, windows, sources)
-    compared = _compare(sources, windows, max_difference)
-    if written is not None:
+def _as_they_are(
+    task: answer.Task, files: Sequence[Mapping[str, ModelFile]], sources: list[VariantSource]
+) -> tuple[tuple[Stage, ...], list[VariantSource]]:
+    """Return no stages where the files take windows as they are and give probabilities, and the variants for that."""
+    stage = task.stages[0]
+    if len(task.stages) > 1 or not isinstance(stage, ModelStage) or not isinstance(task.output, OutputContract):
+        return task.stages, sources
+    port = stage.inputs[0]
+    ends = [(*file.engine.inputs, *file.engine.outputs) for own in files for file in own.values()]
+    plain = all([(len(one.shape), one.dtype.name) for one in both] == [(3, "float32"), (2, "float32")] for both in ends)
+    same = port == Port(name=port.name, layout=port.layout) and not (task.answer or stage.warmup_steps or stage.when)
+    if not plain or not same or any(source.batch for source in sources):
+        return task.stages, sources
+    return (), [replace(source, layout=port.layout, tensors={}) for source in sources]
+
+
+def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
+    model = open_file(file, kept=kept)
+    opened.callback(model.close)
+    return model
+
+
+def _as_original(card: Card, fitted: Fitted, files: Mapping[str, ModelFile], golden: Float32) -> list[str]:
+    """Compare each model stage with its file as it came; returns a line for each."""
+    lines = []
+    for stage, node, of in zip(fitted.stages, fitted.followed.nodes, card.stages, strict=True):
+        if not isinstance(stage, ModelStage) or not isinstance(of, CardModel):
+            continue
+        file, cut, port = files[stage.name], node.cuts[0], stage.inputs[0]
+        if len(stage.inputs) > 1:
+            lines.append(f"{file.path}: not compared with the original, since several of its inputs take rows")
+            continue
+        row = fitted.followed.shapes[cut.of]
+        windows = golden.transpose(0, 2, 1)[:_CALLS, : cut.rows]
+        if cut.of not in (WINDOW, STREAM) or windows.shape[1] < cut.rows:
+            windows = np.random.default_rng(5).uniform(-1, 1, (_CALLS, cut.rows, math.prod(row))).astype(np.float32)
+        bare = replace(
+            stage, outputs=tuple(Output(name=one.name, track=str(k)) for k, one in enumerate(stage.outputs)),
+            warmup_steps=0, when=None,
+        )  # fmt: skip
+        model = EngineStage(bare, file.engine, {}, 1, [(cut.rows, row)])
+        states = [np.full((len(windows), *spec.shape), spec.initial, spec.dtype) for spec in model.states]
+        made, _ = model.compute([windows.reshape(len(windows), 1, cut.rows, *row)], states)
+        written = fed(of)[0]
+        taken = {state.input for state in file.taken}
+        question = Question(
+            file=str(file.path), format=file.format, precision=file.precision, input=port.name,
+            layout="" if written.layout == "auto" else written.layout, batch=written.batch is not None,
+            frame=() if card.signal.frame is None else (card.signal.frame.height, card.signal.frame.width),
+            offset=port.offset, scale=port.scale, outputs=[one.name for one in stage.outputs],
+            others={one.name: one.value for one in stage.constants}
+            | {state.input: state.initial for state in stage.states if state.input not in taken},
+        )  # fmt: skip
+        answers = [rows.reshape(len(windows), -1) for rows in made]
+        lines.append(compare(question, file.path.read_bytes(), windows, answers))
+    return lines
+
+
+def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:
+    """Return the steps before the first answer, whether steps depend on each other, and the bytes of a key's state."""
+    loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
+    followed = follow(task.stages, (contract.window, len(contract.channels), contract.hop), loaded)
+    schedule = make(followed.nodes, contract.window, contract.hop)
+    wanted = task.answer or (next(iter(followed.computed[-1].gives)),)
+    full = {track: max(rows[track] for rows in schedule.rows) for track in wanted}
+    whole = [all(rows[track] == full[track] for track in wanted) for rows in schedule.rows]
+    if not any(full.values()):
+        raise EngineError("a stage takes more rows than ever come; correct its rows")
+    rings = [
+        4 * schedule.most_kept(position, k) * int(np.prod(followed.shapes[cut.of]))
+        for position, node in enumerate(followed.nodes)
+        for k, cut in enumerate(node.cuts)
+    ]
+    own = [spec.dtype.itemsize * int(np.prod(spec.shape)) for computed in followed.computed for spec in computed.states]
+    return whole.index(True), bool(sum(rings) + sum(own)) or not all(whole), sum(rings) + sum(own)
+
+
+class _Trial:
+    """Golden answers of the variants, one after another; the first one's are what the others are held against."""
+
+    def __init__(
+        self,
+        card: Card,
+        task: answer.Task,
+        contract: InputContract,
+        golden: Float32,
+        max_difference: float | None,
+        *,
+        recorded: bool,
+    ) -> None:
+        self._card = card
+        self._task = task
+        self._contract = contract
+        self._golden = golden
+        self._max = max_difference
+        self._room = 1.0 if recorded else _MADE
+        self._first: tuple[VariantSource, Float32] | None = None
+        self.compared: list[Compared] = []
+        self.answered = 0
+
+    def of(self, source: VariantSource) -> VariantSource:
+        """Try a variant; returns it with its tolerance and batch.
+
+        Raises:
+            ConfigError: it fails, its answers are not what the task says, or they differ from the first one's.
+        """
+        engine = trials.open_chain(source, self._task, self._contract)
         try:
-            _check(written, windows, card)
-            compared = _compare({**sources, written.name: written}, windows, max_difference)
-        except EdgeError as error:
-            # The file that was given is as good as before.
-            left_out = {written.name: str(error)}
-        else:
-            sources[written.name] = written
-            changes[written.name] = ("written from the ONNX file", *next(iter(changes.values())))
-    for name, source in fitted.items():
-        if sources[name] is not source:
-            changes[name] = (*changes[name], "Conv1d as Conv2d")
-    return _Variants(sources=sources, changes=changes, compared=compared, left_out=left_out, original=original)
+            found = trials.golden_answers(engine, self._golden, source.name)
+        finally:
+            engine.close()
+        answer.check(found, self._task.output, integers=source.precision in ("int8", "mixed"), name=source.name)
+        self._compare(source, found, engine.name.partition(",")[0])
+        size = max(1.0, float(np.abs(found).max()))
+        tolerance = self._card.tolerance if self._card.tolerance is not None else TOLERANCE[source.precision] * size
+        return trials.with_batch(replace(source, tolerance=tolerance), self._task, self._contract, self._golden)
 
-
-def _as_original(file: Path, data: bytes, card: Card, windows: Float32, sources: Mapping[str, VariantSource]) -> str:
-    """Compare the first file's answers with those of the file as it came."""
-    source, own = next(iter(sources.values())), card.input
-    question = Question(
-        file=str(file), format=source.format, precision=source.precision,
-        layout="" if own.layout == "auto" else own.layout,
-        offset=[channel.offset for channel in own.channels], scale=[channel.scale for channel in own.channels],
-        values="" if card.output.values == "probabilities" else card.output.values,
-        temperature=card.output.temperature,
-    )  # fmt: skip
-    few = windows[:_CALLS]
-    return compare(question, data, few.transpose(0, 2, 1), [answers(source, few)])
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-
-
-def _fitted(file: Path, data: bytes, card: Card) -> tuple[VariantSource, Fitted]:
-    format_ = file.suffix.lower().removeprefix(".")
-    if format_ == "onnx":
-        fitted = fit_onnx(data, card, str(file))
-    elif format_ == "tflite":
-        from edge_export.card.tflite_edges import fit_tflite  # noqa: PLC0415 - needs LiteRT's schema
-
-        fitted = fit_tflite(data, card, str(file))
-    else:
-        raise ConfigError(f"{file}: not an .onnx or .tflite file by its name; convert the model to one of them first")
-    source = VariantSource(
-        name=f"{format_}-{fitted.precision}",
-        model=fitted.model,
-        format=cast("Literal['onnx', 'tflite']", format_),
-        precision=cast("Literal['fp32', 'fp16', 'int8', 'mixed']", fitted.precision),
-        layout=fitted.layout,
-    )
-    return source, fitted
-
-
-def _written_tflite(sources: Mapping[str, VariantSource]) -> tuple[VariantSource | None, dict[str, str]]:
-    """Make a TensorFlow Lite file from the ONNX one, often the faster of the two; or say why there is none, by name."""
-    if [source.format for source in sources.values()] != ["onnx"]:
-        raise ConfigError("--tflite writes a TensorFlow Lite file from an ONNX one; give an ONNX file, and no other")
-    from edge_export.tflite.convert import convert  # noqa: PLC0415 - needs LiteRT's schema
-
-    (first,) = sources.values()
-    name = f"tflite-{first.precision}"
-    try:
-        model = convert(onnx.load_model_from_string(first.model))
-    except ConfigError as error:
-        return None, {name: str(error)}
-    return replace(first, name=name, model=model, format="tflite"), {}
-
-
-def _with_conv2d(source: VariantSource) -> VariantSource:
-    """Make the file in the form that onnxruntime computes faster; the source itself where there is none."""
-    if source.format != "onnx":
-        return source
-    model = onnx.load_model_from_string(source.model)
-    changed = as_conv2d(model)
-    if changed is model:
-        return source
-    return replace(source, model=canonicalise(changed).SerializeToString(deterministic=True))
-
-
-def _check(source: VariantSource, windows: Float32, card: Card) -> None:
-    """Refuse a file that no engine runs, or that answers with something else than probabilities."""
-    _try(source, windows)
-    _check_answers(source, windows, card)
-
-
-def _try(source: VariantSource, windows: Float32) -> None:
-    """Let a file answer in a child process first: some end the process that runs them."""
-    installed = engines.available(source.format)
-    if not installed:
-        wanted = engines.engines_for(source.format)[0]
-        raise IncompatibleError(f"no engine for {source.format} is installed; run: {wanted.install}")
-    candidate = Candidate(
-        name=source.name, engine=installed[0].name, model=source.model, inputs=(arrange(windows, source),)
-    )
-    if reason := trial(candidate).reason:
-        raise EngineError(f"{source.name}: {reason}")
-
-
-def _compare(sources: dict[str, VariantSource], windows: Float32, max_difference: float | None) -> tuple[Compared, ...]:
-    """Every file on every engine; refuses files that are not the same model."""
-    given: list[tuple[VariantSource, str, Float32]] = []
-    for source in sources.values():
-        for kind in engines.available(source.format):
-            try:
-                given.append((source, kind.name, answers(source, windows, engine=kind.name)))
-            except EngineError:
-                if kind is engines.available(source.format)[0]:
-                    raise  # the one that a device would take; an older engine may lack an operator
-    first, _, reference = given[0]
-    found = []
-    for source, engine, own in given:
-        if own.shape != reference.shape:
-            raise BundleError(f"{source.name} answers with shape {own.shape}, {first.name} with {reference.shape}")
-        worst = float(np.abs(own - reference).max())
-        flips = int((own.argmax(axis=1) != reference.argmax(axis=1)).sum())
-        allowed = max_difference or max(DIFFERENCE[source.precision], DIFFERENCE[first.precision])
+    def _compare(self, source: VariantSource, found: Float32, engine: str) -> None:
+        if self._first is None:
+            self._first, self.answered = (source, found), len(found)
+        first, reference = self._first
+        if found.shape != reference.shape:
+            raise ConfigError(
+                f"{source.name}: answers with shape {found.shape[1:]}, {first.name} {reference.shape[1:]}"
+            )
+        worst = float(np.abs(found - reference).max())
+        flips = None
+        if isinstance(self._task.output, OutputContract):
+            flips = int((found.argmax(axis=-1) != reference.argmax(axis=-1)).sum())
+        size = max(1.0, float(np.abs(reference).max()))
+        allowed = self._max or max(_DIFFERENCE[source.precision], _DIFFERENCE[first.precision]) * size * self._room
         if not worst <= allowed:
             raise ConfigError(
-                f"{source.name} on {engine} and {first.name} differ by up to {worst:.3g} in a probability ({flips} of "
-                f"{len(own)} labels), and {allowed:g} is allowed; they are not the same model, or the windows are none "
-                "that it knows: give --recording, or --max-difference if that is how they are"
+                f"{source.name} and {first.name} differ by up to {worst:.3g} over the golden steps, and {allowed:.3g} "
+                "is allowed; they are not the same model, or the steps are none that it knows: give --recording, or "
+                "--max-difference if that is how they are"
             )
-        found.append(Compared(name=source.name, engine=engine, worst=worst, flips=flips))
-    return tuple(found)
+        self.compared.append(Compared(name=source.name, engine=engine, worst=worst, flips=flips))
+
+    def scores(self, source: VariantSource, data: steps.Data) -> Float32:
+        """Return the rising scores of recordings of normal data."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        found: list[Float32] = []
+        try:
+            for file in data.normal:
+                windows = steps.windows_of(self._contract, file, data.layout)
+                found += trials.answers(engine, (with_context(one, self._contract.window).T for one in windows))
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+        finally:
+            engine.close()
+        if not found:
+            raise ConfigError("--normal: not one step of these recordings has an answer; give longer ones")
+        return np.sort(np.concatenate([one.reshape(-1) for one in found])).astype(np.float32)
+
+    def expected(self, source: VariantSource, expect: Expect, *, stream: bool) -> Expected:
+        """Measure what the bundle expects of its sensors."""
+        if stream or not isinstance(self._task.output, OutputContract):
+            raise ConfigError("--recipe measures classifiers that answer each window alone; leave --recipe out")
+        engine = trials.open_chain(source, self._task, self._contract)
+        try:
+            return expect(self._contract, lambda x: np.stack(list(trials.answers(engine, x.transpose(0, 2, 1)))))
+        finally:
+            engine.close()
+
+    def with_intervals(self, source: VariantSource, data: steps.Data) -> tuple[AnyOutput, list[str]]:
+        """Return the output with the intervals that true values set, and a line for each quantity."""
+        output = targets.require_open(self._task.output, data.measured)
+        if output is None:
+            return self._task.output, []
+        known = targets.Targets(output, self._contract, data.measured, data.layout)
+        found = [
+            (window.key, row.reshape(-1), known.of(window)) for window, row in self._measured_answers(source, data)
+        ]
+        if not found:
+            raise ConfigError("--measured: not one step of these recordings has an answer; give longer ones")
+        keys, rows, values = zip(*found, strict=True)
+        made = targets.intervals(output, keys, np.stack(rows), np.array(values, np.float64))
+        told = [one.text(output.coverage) for one in made]
+        return replace(output, quantities=tuple(one.quantity for one in made)), told
+
+    def _measured_answers(self, source: VariantSource, data: steps.Data) -> Iterator[tuple[Window, Float32]]:
+        """Answer the recordings with true values, each key from a reset."""
+        engine = trials.open_chain(source, self._task, self._contract)
+        streams: dict[str, list[Window]] = {}
+        try:
+            for file, key in data.measured.recordings:
+                for window in steps.windows_of(self._contract, file, data.layout, key):
+                    streams.setdefault(window.key, []).append(window)
+            for windows in streams.values():
+                played = trials.answered(engine, (with_context(one, self._contract.window).T for one in windows))
+                yield from ((one, row) for one, row in zip(windows, played, strict=True) if row is not None)
+        except (EngineError, InputError) as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+        finally:
+            engine.close()
 
 
-def _check_answers(source: VariantSource, windows: Float32, card: Card) -> None:
-    """Refuse numbers that are no probabilities, in the card's words."""
-    own = answers(source, windows)
-    slack = 1e-3 + (len(card.output.labels) / 256 if source.precision != "fp32" else 0.0)
-    if not np.isfinite(own).all():
-        raise BundleError(f"{source.name} answers with NaN or infinity to golden window {_first_bad(own)}")
-    low, high, total = float(own.min()), float(own.max()), float(np.abs(own.sum(axis=1) - 1).max())
-    if low < -slack or high > 1 + slack or total > slack:
-        raise ConfigError(
-            f"{source.name} answers with numbers from {low:.3g} to {high:.3g} that do not sum to 1; the card calls "
-            f'them {card.output.values}. If each is the score of a class before the softmax, say values = "logits" (or '
-            f'"logit") under [output]; {NO_CLASSES}'
-        )
+def _source(
+    card: Card, files: Mapping[str, ModelFile], names: Mapping[str, dict[str, str]], taken: Sequence[str]
+) -> VariantSource:
+    stages = [stage.name for stage in card.models]
+    last = files[stages[-1]]
+    precision = min((file.precision for file in files.values()), key=_COARSEST.index)
+    name = f"{last.format}-{precision}"
+    if name in taken:
+        stem = "".join(letter if letter.isalnum() else "-" for letter in last.path.stem.lower())
+        name = f"{name}-{stem}"
+    if name in taken:
+        raise ConfigError(f"{last.path}: stands twice among the files; leave one out")
+    return VariantSource(
+        name=name,
+        model=last.data,
+        format=last.format,
+        precision=precision,
+        layout="NWC",
+        tensors=names[stages[-1]],
+        batch=1,
+        others=tuple(
+            StageSource(stage=stage, model=files[stage].data, format=files[stage].format, tensors=names[stage], batch=1)
+            for stage in stages[:-1]
+        ),
+    )
 
 
-def _first_bad(answers_: Float32) -> int:
-    return int(np.flatnonzero(~np.isfinite(answers_).all(axis=1))[0])
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def model_card_head(name: str, description: str, origin: Origin) -> list[str]:
-    """Return the first lines of the model card of a bundle: where the model comes from, and its licence."""
-    return [
-        f"# {name}",
-        "",
-        *([description, ""] if description else []),
-        f"- From: {origin.name}, {origin.source}",
-        f"- Licence: {origin.licence}",
-        *([f"- To cite: {origin.cite}"] if origin.cite else []),
-    ]
-
-
-def _text(card: Card, changes: dict[str, tuple[str, ...]]) -> str:
+def _text(card: Card, contract: InputContract, notes: Sequence[str], fitted: Fitted) -> str:
     """Write the model card of the bundle, for people."""
-    contract = card.input.contract()
     lines = [
-        *model_card_head(card.name, card.description, card.origin),
-        f"- Eats: {contract.window} samples at {contract.rate_hz:g} Hz of "
-        + ", ".join(f"{each.name} ({each.unit})" for each in contract.channels),
-        f"- Answers: {', '.join(card.output.labels)}",
-        *(f"- {name}: {', '.join(own) or 'as it came'}" for name, own in changes.items()),
+        f"# {card.name}",
+        "",
+        *([card.description, ""] if card.description else []),
+        f"- From: {card.origin.name}, {card.origin.source}",
+        f"- Licence: {card.origin.licence}",
+        *([f"- To cite: {card.origin.cite}"] if card.origin.cite else []),
+        f"- A step: {contract.window} samples at {contract.rate_hz:g} Hz of "
+        + ", ".join(f"{each.name} ({each.unit})" for each in contract.channels[:12]),
+        f"- Stages: {', '.join(stage.name for stage in fitted.stages)}",
+        f"- Answers: {card.task.output.kind}"
+        + (f" of {', '.join(card.task.output.labels[:20])}" if card.task.output.labels else ""),
+        *(f"- {note}" for note in notes),
     ]
     return "\n".join(lines) + "\n"

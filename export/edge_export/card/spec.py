@@ -1,26 +1,28 @@
-"""The card: one TOML file that says what a model eats and what comes out."""
+"""The card of any model: signal, stages, task. It says what a file cannot: what goes in, what runs on, what comes out.
+
+The tables are those of the manifest (`edge_runtime.manifest.stages`), with what the file can tell left out; short forms
+are in `edge_export.card.short_forms`.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from edge_export.card.old_form import refuse
+from edge_export.card.short_forms import as_written, expand
 from edge_export.data.readers import Origin
-from edge_runtime import manifest
+from edge_runtime import manifest, schema
 from edge_runtime.app.config import parse_as, read_text
 from edge_runtime.base.system.iso8601 import parse_date
-from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import GateSpec, InputContract, OutputContract
+from edge_runtime.event_rule import EventRule
+from edge_runtime.manifest import AnyOutput, GateSpec, InputContract
+from edge_runtime.manifest.frames import Frame
+from edge_runtime.manifest.frontends import FRONTENDS
+from edge_runtime.manifest.stages import When
 
-Layout = Literal["NCW", "NWC"]
-
-NO_CLASSES = (
-    "an embedding, a reconstruction or a measured value has no classes, and a bundle cannot hold such a model yet"
-)
-"""Said where a model may be no classifier: labels that are made up for it would be believed."""
+Order = Literal["auto", "samples-first", "channels-first"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,7 @@ class CardChannel:
     Attributes:
         name: as in recordings and messages.
         unit: as in UCUM or SenML.
-        offset: taken from the physical value before the model sees it.
-        scale: factor after that: the model sees (value - offset) * scale.
-        low: least physical value that occurs, for golden vectors without a recording.
+        low: least value that occurs, for golden steps without a recording.
         high: largest one.
         resample: as `edge_runtime.manifest.Channel.resample`; this and the rest are for channels of several messages.
         max_age_s: as `edge_runtime.manifest.Channel.max_age_s`.
@@ -42,8 +42,6 @@ class CardChannel:
 
     name: str
     unit: str
-    offset: float = 0.0
-    scale: float = 1.0
     low: float | None = None
     high: float | None = None
     resample: Literal["", "linear", "mean", "previous"] = ""
@@ -52,8 +50,6 @@ class CardChannel:
     mask_of: str = ""
 
     def __post_init__(self) -> None:
-        if not self.scale:
-            raise ValueError(f"channel {self.name!r}: scale 0 would make all its values the same")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"channel {self.name!r}: low must be below high")
         self.contract()
@@ -67,190 +63,247 @@ class CardChannel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardInput:
-    """The model's input.
+class CardSignal:
+    """Signal that the sensor delivers.
 
     Attributes:
-        channels: in the order of the model's axis.
-        rate_hz: samples per second.
-        window: samples that the model sees at once.
-        hop: samples from one window's start to the next one's; 0: a window's length.
-        context: as `InputContract.context`.
+        rate_hz: samples a second; of pictures, pictures a second times pixels.
+        channels: in the order in which the first stage takes them.
+        frame: where it delivers pictures.
         resample: as `InputContract.resample`.
         snap: as `InputContract.snap`.
         max_gap_s: as `InputContract.max_gap_s`.
-        layout: order of the file's axes behind the batch, axes of size 1 left out: ``channels-first`` or
-            ``samples-first``. ``auto`` asks the file's shape, where only one of the two fits.
     """
 
-    channels: tuple[CardChannel, ...]
     rate_hz: float
-    window: int
-    hop: int = 0
-    context: int = 0
+    channels: tuple[CardChannel, ...]
+    frame: Frame | None = None
     resample: Literal["linear", "mean", "previous"] = "linear"
     snap: float = 0.25
     max_gap_s: float = 0.0
-    layout: Literal["auto", "channels-first", "samples-first"] = "auto"
 
     def __post_init__(self) -> None:
         names = [channel.name for channel in self.channels]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two channels are called {repeated[0]!r}")
-        self.contract()
+        pixels = 1 if self.frame is None else self.frame.pixels
+        self.contract(pixels, pixels, 0)
 
-    def contract(self) -> InputContract:
-        """Return the bundle's input contract."""
+    def contract(self, window: int, hop: int, context: int) -> InputContract:
+        """Return the bundle's input contract, for windows of these samples."""
         return InputContract(
-            channels=tuple(each.contract() for each in self.channels),
-            rate_hz=self.rate_hz,
-            window=self.window,
-            hop=self.hop or self.window,
-            context=self.context,
-            resample=self.resample,
-            snap=self.snap,
-            max_gap_s=self.max_gap_s,
-        )
+            channels=tuple(one.contract() for one in self.channels),
+            rate_hz=self.rate_hz, window=window, hop=hop, context=context,
+            resample=self.resample, snap=self.snap, max_gap_s=self.max_gap_s, frame=self.frame,
+        )  # fmt: skip
 
-    @property
-    def scaled(self) -> bool:
-        """Say whether the model takes other numbers than the physical ones."""
-        return any(channel.offset or channel.scale != 1 for channel in self.channels)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardPort:
+    """An input of a model: rows of a track, or with `value` a constant. See `edge_runtime.manifest.stages.Port`.
+
+    Attributes:
+        name: tensor of the file; may be left out of the only one that is fed with rows.
+        value: the constant.
+        rows: left out where the file has a size for it.
+        hop: rows from one call to the next; left out, `rows`.
+        layout: order of the file's axes; ``auto`` where only one fits.
+        batch: which axis is the batch, the first (0) or none (-1); left out, a trial of the file tells.
+        within: as in the manifest.
+    """
+
+    name: str = ""
+    of: str = ""
+    batch: Literal[0, -1] | None = None
+    value: float | tuple[float, ...] | None = None
+    rows: int = 0
+    hop: int = 0
+    lead: int = 0
+    layout: Order = "auto"
+    offset: float | tuple[float, ...] = 0.0
+    scale: float | tuple[float, ...] = 1.0
+    within: bool = False
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not self.name:
+            raise ValueError("an input with a value needs its name")
+        if self.scale == 0 or (isinstance(self.scale, tuple) and 0 in self.scale):
+            raise ValueError("scale 0 would make all values the same")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardState:
+    """An input that is an output of the step before. See `edge_runtime.manifest.stages.State`.
+
+    Attributes:
+        input: tensor that takes it.
+        output: tensor that gives it; left out where only one fits.
+        shape: of one key, without the batch; left out where the file says it.
+        batch: which axis of the tensor is the batch, -1 for none; left out: the only open one, else the first.
+        initial: before the first step.
+    """
+
+    input: str
+    output: str = ""
+    shape: tuple[int, ...] = ()
+    batch: int | None = None
+    initial: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardOutput:
-    """The model's output.
+    """An output of a model that makes a track. See `edge_runtime.manifest.stages.Output`.
 
     Attributes:
-        labels: in the order of the model's outputs.
-        values: ``probabilities`` or ``logits``, one per label; or ``probability`` or ``logit``, one number that speaks
-            for the second of two labels.
-        temperature: logits are divided by it.
+        name: tensor of the file; may be left out of the only one that is no state.
+        rows: that one call gives.
+        layout: order of the axes, where it gives several rows; ``auto`` is ``samples-first``.
     """
 
-    labels: tuple[str, ...]
-    values: Literal["probabilities", "logits", "probability", "logit"] = "probabilities"
-    temperature: float = 1.0
+    name: str = ""
+    track: str = ""
+    rows: int = 1
+    layout: Order = "auto"
+    trim: tuple[int, int] = (0, 0)
+    offset: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardModel:
+    """A model file as a stage.
+
+    Attributes:
+        name: of the stage and its track.
+        file: beside the card; may be given to the command instead.
+        inside: what a layer that remembers (LSTM, SVDF in TensorFlow Lite) does before each step. ``cleared``: it
+            begins from nothing, for a file that takes its whole sequence at once. ``kept``: it runs on.
+        warmup_steps: as in the manifest.
+        when: as in the manifest.
+    """
+
+    name: str = "model"
+    file: str = ""
+    inputs: tuple[CardPort, ...] = (CardPort(),)
+    states: tuple[CardState, ...] = ()
+    outputs: tuple[CardOutput, ...] = ()
+    inside: Literal["", "cleared", "kept"] = ""
+    warmup_steps: int = 0
+    when: When | None = None
+
+
+if TYPE_CHECKING:
+    from edge_runtime.manifest.frontends import FrontendSpec
+    from edge_runtime.manifest.stages import Activation, Combine, Difference, Smooth
+
+    CardStage = CardModel | Smooth | Activation | Difference | Combine | FrontendSpec
+else:
+    _STAGES = "edge_runtime.manifest.stages"
+    CardStage = schema.OneOf(
+        "type", "model",
+        model=f"{__name__}:CardModel", smooth=f"{_STAGES}:Smooth", activation=f"{_STAGES}:Activation",
+        difference=f"{_STAGES}:Difference", combine=f"{_STAGES}:Combine", **FRONTENDS,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSmooth:
+    """Short form of a `Smooth` stage before the answer."""
+
+    steps: int
+    hop: int = 1
+    how: Literal["mean", "median", "max"] = "mean"
 
     def __post_init__(self) -> None:
-        if len(self.labels) < 2:
-            raise ValueError(
-                f"name the model's classes as labels, in the order of its answer, two at least; {NO_CLASSES}"
-            )
-        self.contract()
-        if self.values in ("probability", "logit") and len(self.labels) != 2:
-            raise ValueError(f"values = {self.values!r} speaks for the second of two labels, not of {len(self.labels)}")
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError("temperature must be above 0")
-        if self.temperature != 1 and self.values in ("probabilities", "probability"):
+        if self.steps < 2 or not 1 <= self.hop <= self.steps:
+            raise ValueError("smooth: steps must be 2 or more, and hop 1 to steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardTask:
+    """Meaning of the answer.
+
+    Attributes:
+        output: the bundle's output contract; ``type`` of the card is its ``kind``, ``classification`` probabilities.
+        given: its fields that the card writes; the others are filled in from the tracks, where these say them.
+        of: tracks that make the answer; left out, the last stage's.
+        values: of a classification. ``probabilities``; ``probability``: one number, which speaks for the second of two
+            labels; ``logits`` and ``logit``: the same before the softmax and the sigmoid.
+        temperature: logits are divided by it.
+        smooth: mean, median or maximum of the last steps.
+        reconstructs: input of the model that its answer imitates; the score is how far it is off.
+        error: of that, as `edge_runtime.manifest.stages.Difference.how`.
+    """
+
+    output: AnyOutput
+    given: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
+    values: Literal["", "probabilities", "logits", "probability", "logit"] = ""
+    temperature: float = 1.0
+    smooth: CardSmooth | None = None
+    reconstructs: str = ""
+    error: Literal["mse", "mae", "max"] = "mse"
+
+    def __post_init__(self) -> None:
+        if self.temperature != 1 and self.values not in ("logits", "logit"):
             raise ValueError("temperature is for logits; probabilities come out as they are")
-
-    def contract(self) -> OutputContract:
-        """Return the bundle's output contract."""
-        return OutputContract(labels=self.labels)
-
-    @property
-    def numbers(self) -> int:
-        """Count the numbers that the file answers with."""
-        return 1 if self.values in ("probability", "logit") else len(self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """The whole file."""
+    """The whole file.
+
+    Attributes:
+        window: samples of a step; left out, what the first stage takes.
+        hop: samples from one step to the next.
+        context: samples of a hard case; left out, a window.
+        tolerance: largest difference from the golden answers; left out, by precision and size of the answers.
+        events: rules that the bundle carries.
+    """
 
     name: str
     version: int = 1
     description: str = ""
     created: str = ""
-    """ISO 8601 date that the bundle carries; written here, so that the same card gives the same bytes."""
     expires: str = ""
     origin: Origin
-    """Where the model comes from, and under which licence."""
-    input: CardInput
-    output: CardOutput
+    signal: CardSignal
+    window: int = 0
+    hop: int = 0
+    context: int = 0
+    stages: tuple[CardStage, ...] = (CardModel(),)
+    task: CardTask
     gate: GateSpec = field(default_factory=GateSpec)
+    events: tuple[EventRule, ...] = ()
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         for day in filter(None, (self.created, self.expires)):
             parse_date(day)
+        if not self.models:
+            raise ValueError("stages hold no model; add a stage without a type")
+        names = [stage.name for stage in self.stages]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two stages are called {repeated[0]!r}; give one of them another name")
+        if self.signal.frame is not None and (self.window or self.hop):
+            raise ValueError("window and hop of a picture are its pixels; leave them out")
+
+    @property
+    def models(self) -> tuple[CardModel, ...]:
+        """Stages that are model files."""
+        return tuple(stage for stage in self.stages if isinstance(stage, CardModel))
 
 
-def load(path: Path) -> Card:
-    """Read and check a card with ``[input]`` and ``[output]``.
+def load_card(path: Path) -> Card:
+    """Read and check a card.
 
     Raises:
+        OldCardError: it has the form that is no longer read, and with it the card to write.
         ConfigError: one line with file, line and what to do.
     """
-    return parse_as(Card, read_text(path), path, whole="card")
 
+    def expanded(data: dict[str, Any]) -> dict[str, Any]:
+        refuse(data, path)
+        return expand(data, path.parent)
 
-def check_numbers(given: int, card: Card, file: str, output: str) -> None:
-    """Refuse an answer that has another number of values than the card's labels, or those of a window.
-
-    Args:
-        given: numbers that the file answers with for one window.
-        card: says how many there must be.
-        file: named in errors.
-        output: name of the answer, for errors.
-
-    Raises:
-        ConfigError: the counts differ, or the model gives a window back.
-    """
-    asked, count = card.output, len(card.output.labels)
-    if given != asked.numbers:
-        wanted = f"{count} labels as {asked.values} call for {asked.numbers}"
-        raise ConfigError(
-            f"{file}: output {output} has {given} numbers for a window; the card's {wanted}. If each number is the "
-            f"score of a class, name all {given} as labels, in that order; {NO_CLASSES}"
-        )
-    if card.input.window > 1 and given == card.input.window * len(card.input.channels):
-        raise ConfigError(
-            f"{file}: output {output} has as many numbers as a window, {given}, as an autoencoder has, and the card "
-            f"calls them {asked.values} of classes; {NO_CLASSES}"
-        )
-
-
-def layout_of(shape: Sequence[int], card: CardInput, file: str) -> Layout:
-    """In which order a file wants channels and samples.
-
-    Args:
-        shape: of its input without the batch axis; -1 for a size that the file leaves open.
-        card: says how many there are of each, and may say the order.
-        file: named in errors.
-
-    Raises:
-        ConfigError: the sizes do not fit, or both orders would and the card does not say which.
-    """
-    channels, samples = len(card.channels), card.window
-    orders: dict[Layout, tuple[int, int]] = {"NCW": (channels, samples), "NWC": (samples, channels)}
-    sizes = [size for size in shape if size != 1]
-    fitting = [order for order, wanted in orders.items() if _fits(sizes, [size for size in wanted if size != 1])]
-    flat = sizes in ([-1], [channels * samples])
-    if flat and not fitting:
-        fitting = list(orders)
-    if card.layout != "auto":
-        stated: Layout = "NCW" if card.layout == "channels-first" else "NWC"
-        fitting = [order for order in fitting if order == stated]
-    if not fitting:
-        more = "; a picture is no window of samples" if len(sizes) > 2 else ""
-        said = "" if card.layout == "auto" else f", {card.layout}"
-        raise ConfigError(
-            f"{file}: its input has the shape {_written(shape)} behind the batch; the card says {channels} channels "
-            f"and a window of {samples} samples{said}{more}"
-        )
-    if len(fitting) > 1 and 1 not in (channels, samples):
-        raise ConfigError(
-            f"{file}: an input of shape {_written(shape)} may have its channels or its samples first; say "
-            'layout = "channels-first" or "samples-first" under [input]'
-        )
-    return fitting[0]
-
-
-def _fits(sizes: Sequence[int], wanted: Sequence[int]) -> bool:
-    return len(sizes) == len(wanted) and all(a in (-1, b) for a, b in zip(sizes, wanted, strict=True))
-
-
-def _written(shape: Sequence[int]) -> str:
-    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
+    return parse_as(Card, read_text(path), path, whole="card", expand=expanded, wrote=as_written)

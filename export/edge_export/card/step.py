@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from edge_export.card.any_spec import AnyCard, CardModel, CardOutput, CardPort, CardStage
 from edge_export.card.axes import written
 from edge_export.card.model_file import ModelFile
+from edge_export.card.spec import Card, CardModel, CardOutput, CardPort, CardStage
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest.frontends import Bands, Magnitude, OverlapAdd, Spectrum, Statistic
 from edge_runtime.manifest.mel import Mel
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     """Steps are clips of their own: rows of one never meet those of another."""
 
 
-def choose(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
+def choose(card: Card, files: Mapping[str, ModelFile]) -> Step:
     """Choose a card's step.
 
     Args:
@@ -127,7 +127,7 @@ def _whole(stages: Sequence[CardStage]) -> CardStage | None:
     return None
 
 
-def _alone(card: AnyCard, files: Mapping[str, ModelFile]) -> CardPort | None:
+def _alone(card: Card, files: Mapping[str, ModelFile]) -> CardPort | None:
     """Return the one input of a card's one model, where nothing remembers and it takes the signal as it is."""
     first = card.stages[0]
     if len(card.models) != 1 or not isinstance(first, CardModel) or first.states or files[first.name].taken:
@@ -156,7 +156,7 @@ def _rows(model: CardModel, port: CardPort, files: Mapping[str, ModelFile], widt
     return rows_in(port, width, file.shape(spec.name), f"{file.path}: input {spec.name}")
 
 
-def _clip(card: AnyCard, front: CardStage, files: Mapping[str, ModelFile]) -> Step:
+def _clip(card: Card, front: CardStage, files: Mapping[str, ModelFile]) -> Step:
     for position, stage in enumerate(card.stages):
         if not isinstance(stage, CardModel):
             continue
@@ -209,7 +209,7 @@ class _Rates:
         self.per_row[stage.name], self.widths[stage.name] = each, width_of(stage, self.widths[of])
 
 
-def _stream(card: AnyCard, files: Mapping[str, ModelFile]) -> Step:
+def _stream(card: Card, files: Mapping[str, ModelFile]) -> Step:
     rates = _Rates(len(card.signal.channels))
     for position, stage in enumerate(card.stages):
         default = before(card.stages, position)

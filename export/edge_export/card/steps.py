@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_export.card.any_spec import AnyCard
+from edge_export.card.spec import Card
 from edge_export.card.targets import Measured
 from edge_export.data.dataset import Float32, spread
 from edge_export.data.references import quantiles
@@ -51,8 +51,8 @@ class Data:
     layout: RecordingLayout | None = None
 
 
-def recorded(card: AnyCard, contract: InputContract, data: Data, steps: int, *, stream: bool) -> Float32:
-    """Cut golden steps out of recordings, as the device cuts them.
+def golden(card: Card, contract: InputContract, data: Data, steps: int, *, stream: bool) -> Float32:
+    """Cut golden steps out of recordings, as the device cuts them; without any, make them.
 
     Args:
         card: the card.
@@ -65,8 +65,11 @@ def recorded(card: AnyCard, contract: InputContract, data: Data, steps: int, *, 
         (at most `steps`, channels, samples).
 
     Raises:
-        ConfigError: a file cannot be used, holds no step without a gap, or lies outside the card's ranges.
+        ConfigError: a file cannot be used, holds no step without a gap, or lies outside the card's ranges; or a channel
+            has no range.
     """
+    if not data.recordings:
+        return _made(card, contract, steps)
     found = [window for file in data.recordings for window in windows_of(contract, file, data.layout)]
     if not found:
         raise ConfigError(
@@ -160,7 +163,7 @@ def _liveliest(found: Sequence[Window], contract: InputContract, steps: int) -> 
     return found[best[0] : best[1]]
 
 
-def _check_ranges(card: AnyCard, windows: Float32) -> None:
+def _check_ranges(card: Card, windows: Float32) -> None:
     for index, channel in enumerate(card.signal.channels):
         if channel.low is None or channel.high is None:
             continue
@@ -173,15 +176,8 @@ def _check_ranges(card: AnyCard, windows: Float32) -> None:
             )
 
 
-def made(card: AnyCard, contract: InputContract, steps: int) -> Float32:
-    """Make golden steps from a fixed seed: silence, slow and fast movement, noise, both ends of the range.
-
-    Returns:
-        (steps, channels, samples).
-
-    Raises:
-        ConfigError: a channel has no range.
-    """
+def _made(card: Card, contract: InputContract, steps: int) -> Float32:
+    """Make golden steps from a fixed seed: silence, slow and fast movement, noise, both ends of the range."""
     for channel in card.signal.channels:
         if channel.low is None or channel.high is None:
             raise ConfigError(

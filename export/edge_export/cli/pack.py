@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edge_export.cli.build import add_data
 from edge_export.cli.layout import add_layout, layout
 from edge_export.cli.sign import add_key, signing_key
-from edge_runtime.errors import ConfigError
+from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.tools.cli.arguments import existing_file, factor, output_file, recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from edge_export.card.any_spec import AnyCard
-    from edge_export.card.packing import Expect
+    from edge_export.card.packing import Expect, Packed
     from edge_export.card.spec import Card
     from edge_export.data.dataset import Float32
     from edge_export.evaluation.expected import Expected
+    from edge_runtime.manifest import InputContract
 
 
 def add(commands: Any) -> None:
@@ -90,7 +91,7 @@ def add(commands: Any) -> None:
         type=existing_file,
         metavar="RECIPE.toml",
         help="says how labelled recordings are read: what sensors deliver, and how they are mounted, is measured on "
-        "them, so that a device notices what changes; for cards with [input]",
+        "them, so that a device notices what changes; for classifications",
     )
     add_data(parser)
     add_layout(parser)
@@ -108,53 +109,95 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Pack, and say what was done to each file."""
-    from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415 - numpy and the rest, only when needed
+    """Pack, and say what was chosen."""
+    card = read_card(options.card)
+    from edge_export.card.assignment import assigned  # noqa: PLC0415 - numpy and the rest, only when needed
 
+    if options.targets and not options.measured:
+        raise ConfigError("--targets needs the recordings that it is about; give them with --measured FILE")
+    if options.data and not options.recipe:
+        raise ConfigError("--data needs the recipe that says how it is read; give --recipe RECIPE.toml")
+    variants = assigned(card, options.card.parent, options.models, options.stage)
+    packed = _with_tflite(options, card, variants) if options.tflite else _packed(options, card, variants)
+    for note in packed.notes:
+        print(note)
+    if packed.unused:
+        print(f"outputs that nothing takes: {', '.join(packed.unused)}")
+    for each in packed.compared[1:]:
+        flips = "" if each.flips is None else f", {each.flips} of {packed.answered} labels"
+        print(f"{each.name} on {each.engine}: differs by up to {each.worst:.2g}{flips}")
+    contract = packed.manifest.input
+    step = f"a step of {contract.window} samples ({contract.window / contract.rate_hz:g} s)"
+    hop = "" if contract.hop == contract.window else f" every {contract.hop}"
+    print(f"{step}{hop}; state: {packed.state_bytes} bytes a key")
+    recorded = options.recording or options.measured
+    kind = "recorded" if recorded else "made within the card's ranges; --recording FILE proves more"
+    count = len(packed.manifest.variants)
+    print(f"{options.out}: {count} variant{'s' if count > 1 else ''}, {packed.steps} golden steps {kind}")
+    return 0
+
+
+def read_card(path: Path) -> Card:
+    """Read a card; prints what to write in place of one of a form that is no longer read.
+
+    Raises:
+        ConfigError: it cannot be used, or a library is missing.
+    """
     try:
-        from edge_export.card import load_card, pack_models, recorded_windows, seeded_windows  # noqa: PLC0415
-        from edge_export.card.any_spec import AnyCard  # noqa: PLC0415
+        from edge_export.card import OldCardError, load_card  # noqa: PLC0415 - numpy and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
-    card = load_card(options.card)
-    if isinstance(card, AnyCard):
-        return _any(options, card)
-    _check(options)
-    if options.recording:
-        files = [path for path, _ in expand(options.recording)]
-        golden = recorded_windows(card, files, layout(options))
-    else:
-        golden = seeded_windows(card)
-    packed = pack_models(
+    try:
+        return load_card(path)
+    except OldCardError as error:
+        print(error.card, end="")
+        raise
+
+
+def _packed(options: argparse.Namespace, card: Card, variants: Sequence[Mapping[str, Path]]) -> Packed:
+    from edge_export.card.packing import pack_models  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.card.steps import Data  # noqa: PLC0415
+    from edge_export.card.targets import Measured  # noqa: PLC0415
+    from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415
+
+    measured = expand(options.measured)
+    return pack_models(
         options.out,
-        options.models,
+        variants,
         card,
-        golden,
-        also_tflite=options.tflite,
+        folder=options.card.parent,
+        data=Data(
+            recordings=[path for path, _ in expand(options.recording) or measured],
+            normal=[path for path, _ in expand(options.normal)],
+            measured=Measured(recordings=measured, table=options.targets, at=options.target_at),
+            layout=layout(options),
+        ),
         max_difference=options.max_difference,
         expect=_expect(options, card) if options.recipe else None,
         signer=signing_key(options),
     )
-    for name, changes in packed.changes.items():
-        print(f"{name}: {', '.join(changes) or 'as it came'}")
-    print(packed.original)
-    for name, reason in packed.left_out.items():
-        print(f"not {name}: {reason}")
-    for each in packed.compared[1:]:
-        print(f"{each.name} on {each.engine}: differs by up to {each.worst:.2g}, {each.flips} of {len(golden)} labels")
-    kind = "recorded" if options.recording else "made within the card's ranges"
-    print(f"{options.out}: {len(packed.manifest.variants)} variants, {len(golden)} golden windows {kind}")
-    return 0
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Refuse what a card with [input] has no use for."""
-    if not options.models or options.stage:
-        raise ConfigError(f"{options.card}: this card has [input] and no stages; name its model file, without --stage")
-    if options.measured or options.targets:
-        raise ConfigError(f"{options.card}: this card is of a classification; leave --measured and --targets out")
-    if options.data and not options.recipe:
-        raise ConfigError("--data needs the recipe that says how it is read; give --recipe RECIPE.toml")
+def _with_tflite(options: argparse.Namespace, card: Card, variants: Sequence[Mapping[str, Path]]) -> Packed:
+    """Pack an ONNX file and what is written of it as TensorFlow Lite; where that fails, the file alone."""
+    from edge_export.onnx_graph.model import read_model  # noqa: PLC0415 - onnx and LiteRT's schema, only when needed
+    from edge_export.onnx_graph.normalise import normalise  # noqa: PLC0415
+    from edge_export.onnx_graph.passes.canonicalise import canonicalise  # noqa: PLC0415
+    from edge_export.tflite.convert import convert  # noqa: PLC0415
+
+    files = [(stage, file) for own in variants for stage, file in own.items()]
+    if [file.suffix.lower() for _, file in files] != [".onnx"]:
+        raise ConfigError("--tflite writes a TensorFlow Lite file from an ONNX one; give an ONNX file, and no other")
+    ((stage, file),) = files
+    with TemporaryDirectory() as folder:
+        written = Path(folder) / f"{file.stem}.tflite"
+        try:
+            written.write_bytes(convert(canonicalise(normalise(read_model(file.read_bytes(), str(file))))))
+            return _packed(options, card, [*variants, {stage: written}])
+        except EdgeError as error:
+            packed = _packed(options, card, variants)
+            print(f"not written as TensorFlow Lite: {error}")
+            return packed
 
 
 def _expect(options: argparse.Namespace, card: Card) -> Expect:
@@ -170,19 +213,19 @@ def _expect(options: argparse.Namespace, card: Card) -> Expect:
     from edge_export.recipe.recipe import load  # noqa: PLC0415
     from edge_export.splits import read_all  # noqa: PLC0415
 
-    recipe, contract = load(options.recipe), card.input.contract()
-    if recipe.classes != card.output.labels:
-        raise ConfigError(f"{options.recipe}: classes must be the card's labels: {', '.join(card.output.labels)}")
-    wanted = [(channel.name, channel.unit) for channel in contract.channels]
+    recipe, labels = load(options.recipe), tuple(card.task.output.labels)
+    if recipe.classes != labels:
+        raise ConfigError(f"{options.recipe}: classes must be the card's labels: {', '.join(labels)}")
+    wanted = [(channel.name, channel.unit) for channel in card.signal.channels]
     if [(channel.name, channel.unit) for channel in recipe.window.channels] != wanted:
         told = ", ".join(f"{name} ({unit})" for name, unit in wanted)
         raise ConfigError(f"{options.recipe}: channels under [window] must be the card's: {told}")
     recordings, _ = read_all(recipe, dict(options.data))
-    windows = label_windows(recordings, contract, rule=recipe.window.label, purity=recipe.window.purity)
-    check_windows(windows, recipe.classes, what="--recipe", fewest=1)
     triads = recipe.references.triads if recipe.references is not None else ()
 
-    def expect(answers: Callable[[Float32], Float32]) -> Expected:
+    def expect(contract: InputContract, answers: Callable[[Float32], Float32]) -> Expected:
+        windows = label_windows(recordings, contract, rule=recipe.window.label, purity=recipe.window.purity)
+        check_windows(windows, recipe.classes, what="--recipe", fewest=1)
         cost = cost_of(answers, windows, contract, triads_of(contract, triads))
         return measure_expected(windows, recordings, contract, triads, cost, print)
 
@@ -203,50 +246,3 @@ def stage_file(text: str) -> tuple[str, Path]:
     if not equals or not name or not file:
         raise argparse.ArgumentTypeError(f"{text!r} must be NAME=FILE, for example mask=model_1.onnx")
     return name, model_path(file)
-
-
-def _any(options: argparse.Namespace, card: AnyCard) -> int:
-    """Pack any model, and say what was chosen."""
-    from edge_export.card.any_packing import pack_any  # noqa: PLC0415 - needs onnx
-    from edge_export.card.assignment import assigned  # noqa: PLC0415
-    from edge_export.card.steps import Data  # noqa: PLC0415
-    from edge_export.card.targets import Measured  # noqa: PLC0415
-    from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415
-
-    if options.recipe or options.data:
-        raise ConfigError("--recipe and --data are for cards with [input] and [output]; leave them out")
-    if options.tflite:
-        raise ConfigError("--tflite is for cards with [input]; convert the file itself, and give both")
-    if options.targets and not options.measured:
-        raise ConfigError("--targets needs the recordings that it is about; give them with --measured FILE")
-    measured = expand(options.measured)
-    packed = pack_any(
-        options.out,
-        assigned(card, options.card.parent, options.models, options.stage),
-        card,
-        folder=options.card.parent,
-        data=Data(
-            recordings=[path for path, _ in expand(options.recording) or measured],
-            normal=[path for path, _ in expand(options.normal)],
-            measured=Measured(recordings=measured, table=options.targets, at=options.target_at),
-            layout=layout(options),
-        ),
-        max_difference=options.max_difference,
-        signer=signing_key(options),
-    )
-    for note in packed.notes:
-        print(note)
-    if packed.unused:
-        print(f"outputs that nothing takes: {', '.join(packed.unused)}")
-    for each in packed.compared[1:]:
-        flips = "" if each.flips is None else f", {each.flips} of {packed.answered} labels"
-        print(f"{each.name} on {each.engine}: differs by up to {each.worst:.2g}{flips}")
-    contract = packed.manifest.input
-    step = f"a step of {contract.window} samples ({contract.window / contract.rate_hz:g} s)"
-    hop = "" if contract.hop == contract.window else f" every {contract.hop}"
-    print(f"{step}{hop}; state: {packed.state_bytes} bytes a key")
-    recorded = options.recording or options.measured
-    kind = "recorded" if recorded else "made within the card's ranges; --recording FILE proves more"
-    count = len(packed.manifest.variants)
-    print(f"{options.out}: {count} variant{'s' if count > 1 else ''}, {packed.steps} golden steps {kind}")
-    return 0

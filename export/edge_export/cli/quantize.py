@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_export.cli.layout import add_layout, layout
+from edge_export.cli.pack import read_card
 from edge_runtime.errors import ConfigError
 from edge_runtime.tools.cli.arguments import existing_file, factor
 
@@ -133,16 +134,10 @@ def _recordings(options: argparse.Namespace, source: Source) -> list[Recording]:
     constants = dict(options.constant)
     if options.card is None:
         return read_arrays(options.data, source, constants)
-    import numpy as np  # noqa: PLC0415
-
-    from edge_export.card import given_to_model, load, windows_of  # noqa: PLC0415
+    from edge_export.card.arrays import arrays_of  # noqa: PLC0415
     from edge_runtime.io.recordings.reader import expand, recorded  # noqa: PLC0415
 
-    card = load(options.card)
-    found = []
+    card = read_card(options.card)
     files = expand([options.data]) if not options.data.is_dir() else [(path, "") for path in recorded(options.data)]
-    for file, _ in files:
-        if windows := windows_of(card, file, layout(options)):
-            given = given_to_model(card, np.stack(windows), source.inputs[0].shape, str(options.model))
-            found.append((file, given))
-    return of_windows(found, source, constants, card.output.labels)
+    found = arrays_of(card, options.model, [file for file, _ in files], layout(options))
+    return of_windows(found, source, constants, card.task.output.labels)

@@ -15,7 +15,7 @@ from edge_runtime.io.codecs.frame import FrameConfig
 from edge_runtime.io.codecs.pcm import PcmConfig
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame
-from tests.edge_export.card import test_any_packing as packing
+from tests.edge_export.card import test_packing as packing
 from tests.edge_runtime.base.media.pictures import jpeg, stated
 from tests.edge_runtime.io.codecs.pcm_streams import numbers, told_of, wav
 from tests.edge_runtime.io.recordings import wav_files

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from edge_export.card.any_packing import pack_any
-from edge_export.card.any_spec import AnyCard, load_card
 from edge_export.card.draft import draft
 from edge_export.card.facts import labels_in, read_facts
+from edge_export.card.packing import pack_models
+from edge_export.card.spec import Card, load_card
 from edge_export.tflite.file import Quantization, TfliteFile
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,12 +37,10 @@ def _filled(text: str) -> str:
     return text.replace("rate_hz = 0,", "rate_hz = 50,")
 
 
-def _card(text: str, folder: Path) -> AnyCard:
+def _card(text: str, folder: Path) -> Card:
     path = folder / "drafted.toml"
     path.write_text(_filled(text), "utf-8")
-    card = load_card(path)
-    assert isinstance(card, AnyCard)
-    return card
+    return load_card(path)
 
 
 def _onnx(
@@ -97,7 +95,7 @@ def test_a_state_is_found_and_the_filled_draft_is_packed(tmp_path: Path) -> None
     ranges = ", ".join(f'{{ name = "{name}", low = -1, high = 1 }}' for name in "xy")
     card = _card(text.replace("channels = 2", f"channels = [{ranges}]"), tmp_path)
     assert len(card.signal.channels) == stateful.CHANNELS
-    packed = pack_any(tmp_path / "leaky.edge", [{"model": path}], card, folder=tmp_path)
+    packed = pack_models(tmp_path / "leaky.edge", [{"model": path}], card, folder=tmp_path)
     assert packed.manifest.input.window == 6
 
 
@@ -200,7 +198,7 @@ def test_an_input_of_many_numbers_that_nothing_feeds_is_asked_for(tmp_path: Path
     assert "# fill in: a value" in text
     ranged = text.replace("channels = 1 ", 'channels = [{ name = "x", low = -1, high = 1 }] ')
     with pytest.raises(ConfigError, match="takes the track 'scalogram', which no stage before it makes"):
-        pack_any(tmp_path / "net.edge", [{"model": path}], _card(ranged, tmp_path), folder=tmp_path)
+        pack_models(tmp_path / "net.edge", [{"model": path}], _card(ranged, tmp_path), folder=tmp_path)
 
 
 def test_five_rows_of_128_bands_and_as_many_answers_are_an_anomaly_of_sound(tmp_path: Path) -> None:
@@ -238,7 +236,7 @@ def test_names_and_objective_in_the_metadata_make_a_card_of_rows_of_features(
     assert f'values = "{values}"' in text
     ranges = ", ".join(f'{{ name = "{name}", low = 0, high = 1 }}' for name in ("p0", "rank of it", "log_hours"))
     text = text.replace('"p0", "rank of it", "log_hours"', ranges).replace("rate_hz = 0", "rate_hz = 1")
-    packed = pack_any(tmp_path / "trees.edge", [{"model": path}], _card(text, tmp_path), folder=tmp_path)
+    packed = pack_models(tmp_path / "trees.edge", [{"model": path}], _card(text, tmp_path), folder=tmp_path)
     assert packed.manifest.input.window == 1
 
 
@@ -455,7 +453,6 @@ def test_the_draft_of_a_published_file_says_what_its_proven_card_says(
     shared: Path, tmp_path: Path, name: str, file: str
 ) -> None:
     drafted, proven = _card(draft(shared / "models" / file), tmp_path), load_card(_CARDS / f"{name}.toml")
-    assert isinstance(proven, AnyCard)
     assert type(drafted.task.output) is type(proven.task.output)
     assert drafted.signal.frame == proven.signal.frame or name == "face-front"  # which pads its pictures
     assert len(drafted.signal.channels) == len(proven.signal.channels)

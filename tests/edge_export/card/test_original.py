@@ -50,5 +50,3 @@ def test_answers_that_no_way_of_feeding_gives_are_refused() -> None:
     model = CASES["[N, T, F]"].model
     with pytest.raises(ConfigError, match=r"answers otherwise than the file fed by hand, by 0\.1"):
         asked(model, [answered(model, 1, T, F)[0] + 0.1])
-    with pytest.raises(ConfigError, match="batch = -1 at the input"):
-        asked(model, [answered(model, 1, T, F)[0][:1]])

@@ -1,307 +1,601 @@
-"""A borrowed model as a bundle: golden vectors, comparison of files, the command, and real models."""
+"""Any model as a bundle: card against file, golden steps, variants, batches; with a tiny model that has a state."""
 
 from __future__ import annotations
 
-import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import orjson
 import pytest
-from edge_export.card import pack_models, recorded_windows, seeded_windows
+from ai_edge_litert.interpreter import Interpreter
+from edge_export.card.draft import draft
+from edge_export.card.kinds import kind_of
 from edge_export.cli import main
-from edge_export.package.sign import new_key
-from onnx import numpy_helper
+from edge_export.quantize import Scheme, quantize
+from edge_export.tflite.convert import convert
+from onnx import TensorProto, helper
 
-from edge_runtime.errors import BundleError, ConfigError, EngineError
-from edge_runtime.model.bundle.bundle import open_bundle
-from edge_runtime.model.tuning.timing.child import Trial
-from edge_runtime.signal.windowing.recorded import cut_recording
+from edge_runtime.app.python_api import open_model, replay
+from edge_runtime.errors import ConfigError
+from edge_runtime.manifest.stages import ModelStage
+from edge_runtime.model import engines
+from edge_runtime.model.bundle.bundle import Bundle, open_bundle
+from edge_runtime.model.engines.base import EngineOptions
 from edge_runtime.tools.cli import main as edge_runtime
+from tests import stateful
 from tests.edge_export.card import models
-from tests.edge_export.graphs import onnx_answers
+from tests.edge_export.graphs import GraphBuilder, onnx_answers
+from tests.edge_runtime.base.media.sounds import resampled
+from tests.edge_runtime.io.recordings import wav_files
+
+CARD = """
+name = "leaky"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 50, channels = [{ name = "c0", low = -3, high = 3 }, { name = "c1", low = -3, high = 3 }] }
+
+[[stages]]
+INPUTS
+states = [{ input = "h" }]
+
+[task]
+type = "classification"
+labels = ["low", "high", "other"]
+"""
+INPUTS = 'inputs = [{ name = "x", rows = 6, hop = 4 }]'
+
+
+class Pack:
+    """Runs ``edge-export pack`` in a folder."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, card: str, model: onnx.ModelProto | bytes | None = None, *more: str) -> tuple[int, str]:
+        """Return the exit code and what was said."""
+        (self.folder / "card.toml").write_text(card)
+        data = stateful.leaky() if model is None else model
+        (self.folder / "net.onnx").write_bytes(data if isinstance(data, bytes) else data.SerializeToString())
+        options = ["--card", str(self.folder / "card.toml"), "-o", str(self.folder / "net.edge")]
+        code = main(["pack", str(self.folder / "net.onnx"), *more, *options])
+        said = self._capsys.readouterr()
+        return code, said.err if code else said.out
+
+    def bundle(self) -> Bundle:
+        return open_bundle(self.folder / "net.edge")
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    model = models.plain()
-    onnx.save(model, str(tmp_path / "net.onnx"))
-    (tmp_path / "net.tflite").write_bytes(models.tflite(model))
-    return [tmp_path / "net.onnx", tmp_path / "net.tflite"]
+def pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pack:
+    return Pack(tmp_path, capsys)
 
 
-def recording(tmp_path: Path, samples: int = 95, scale: float = 1.0) -> Path:
-    x = models.physical(1).repeat(samples, axis=2)[0, :, :samples].T * scale
-    rows = [f"{i / 50},{','.join(str(v) for v in row)}" for i, row in enumerate(x.tolist())]
-    path = tmp_path / "day.csv"
-    path.write_text("t,ax,ay,p\n" + "\n".join(rows) + "\n")
-    return path
+def leaky_card(inputs: str = INPUTS, card: str = CARD) -> str:
+    return card.replace("INPUTS", inputs)
 
 
-def test_seeded_windows_stay_in_the_cards_ranges_and_are_always_the_same(tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    x = seeded_windows(card)
-    assert x.shape == (8, 3, 20)
-    assert x.dtype == np.float32
-    for index, channel in enumerate(card.input.channels):
-        assert (x[:, index].min(), x[:, index].max()) == (channel.low, channel.high)
-    assert np.array_equal(x, seeded_windows(card))
-    assert len(np.unique(x, axis=0)) == 8
+def test_a_model_with_a_state_answers_a_stream_as_its_own_code_does(pack: Pack, tmp_path: Path) -> None:
+    code, said = pack(leaky_card())
+    assert code == 0, said
+    assert "state h goes on as h_next" in said
+    assert "a step of 4 samples (0.08 s)" in said
+    samples = stateful.stream(12)
+    rows = [f"{i / 50},{x},{y}" for i, (x, y) in enumerate(samples.tolist())]
+    (tmp_path / "day.csv").write_text("t,c0,c1\n" + "\n".join(rows) + "\n")
+    with open_model(tmp_path / "net.edge") as model:
+        answers = list(replay(model, tmp_path / "day.csv"))
+    wanted = stateful.expected(samples)
+    assert len(answers) == len(wanted)
+    np.testing.assert_allclose([answer.scores for answer in answers], wanted, atol=1e-6)
 
 
-def test_ranges_are_asked_for_where_there_is_no_recording(tmp_path: Path) -> None:
-    card = models.card(tmp_path, channels=['{ name = "a", unit = "g", low = 0 }'])
-    with pytest.raises(ConfigError, match="give --recording FILE, or low and high of channel 'a'"):
-        seeded_windows(card)
+WALKS = """
+name = "walks"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 50, channels = [CHANNELS] }
+window = 20
+hop = 10
+
+[[stages]]
+inputs = [{ rows = 20 }]
+
+[task]
+type = "classification"
+labels = ["rest", "walk", "run"]
+"""
+JOINED = (
+    '{ name = "ax", unit = "m/s2", low = -2, high = 2, resample = "mean" }, '
+    '{ name = "p", unit = "kPa", low = -2, high = 2, max_age_s = 60, missing = "last" }, '
+    '{ name = "p there", unit = "1", low = 0, high = 1, mask_of = "p" }'
+)
 
 
-def test_recorded_windows_are_those_that_the_device_would_cut(tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    path = recording(tmp_path, samples=200)
-    table = np.loadtxt(path, delimiter=",", skiprows=1)
-    cut = cut_recording(card.input.contract(), "day", table[:, 0], table[:, 1:].astype(np.float32))
-    wanted = np.stack([window.samples.T for window in cut])
-    chosen = np.linspace(0, len(wanted) - 1, 8).astype(int)
-    np.testing.assert_array_equal(recorded_windows(card, [path]), wanted[chosen])
+def walking() -> onnx.ModelProto:
+    """Write a classifier of windows (n, channels, samples) with a Conv1d."""
+    b = GraphBuilder(models.CHANNELS, models.SAMPLES)
+    return b.model(b.node("Softmax", models.logits(b, "window"), axis=1))
 
 
-def test_a_recording_of_another_unit_or_length_is_refused(tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    with pytest.raises(ConfigError, match=r"channel 'ax' reaches from .* is it in another unit\?"):
-        recorded_windows(card, [recording(tmp_path, scale=1000)])
-    with pytest.raises(ConfigError, match="not one window of 20 samples"):
-        recorded_windows(card, [recording(tmp_path, samples=19)])
+def test_a_classifier_of_windows_as_they_are_needs_no_stages_and_its_conv1d_is_faster(
+    pack: Pack, tmp_path: Path
+) -> None:
+    (tmp_path / "net.tflite").write_bytes(models.tflite(walking()))
+    plain = ", ".join(f'{{ name = "{name}", low = -2, high = 2 }}' for name in "abc")
+    code, said = pack(WALKS.replace("CHANNELS", plain), walking(), str(tmp_path / "net.tflite"))
+    assert code == 0, said
+    assert "net.onnx: Conv1d as Conv2d" in said
+    with pack.bundle() as bundle:
+        manifest = bundle.manifest
+        assert (manifest.stages, manifest.schema_version) == ((), 1), "every release and every server reads it"
+        assert (manifest.input.window, manifest.input.hop) == (20, 10)
+        weights = [
+            len(one.dims) for one in onnx.load_model_from_string(bundle.read_variant("onnx-fp32")).graph.initializer
+        ]
+        assert max(weights) == 4
+        for variant in manifest.variants:
+            inputs, answers = bundle.golden(variant.name)
+            np.testing.assert_allclose(answers, onnx_answers(walking(), inputs), atol=1e-5)
 
 
-def test_two_files_of_one_model_become_variants_that_agree(files: list[Path], tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    packed = pack_models(tmp_path / "net.edge", files, card, seeded_windows(card))
-    assert [each.name for each in packed.compared][:2] == ["onnx-fp32", "tflite-fp32"]
-    assert all(each.worst < 1e-5 and each.flips == 0 for each in packed.compared)
-    with open_bundle(tmp_path / "net.edge") as bundle:
-        inputs, expected = bundle.golden("tflite-fp32")
-        wanted = models.softmax(onnx_answers(models.plain(), models.seen(inputs)))
-        np.testing.assert_allclose(expected, wanted, atol=1e-5)
-        assert bundle.manifest.provenance["origin"]["licence"] == "CC0"
-        assert set(bundle.manifest.provenance["files"]) == {"net.onnx", "net.tflite"}
-        assert b"Licence: CC0" in bundle.file("card.md")
-        assert str(tmp_path).encode() not in b"".join(bundle.read_variant(v.name) for v in bundle.manifest.variants)
+def test_integer_edges_are_computed_by_the_engine_bit_by_bit_as_by_numpy(tmp_path: Path) -> None:
+    x = np.random.default_rng(3).normal(0, 1, (200, models.CHANNELS, models.SAMPLES)).astype(np.float32)  # saturates
+    data = convert(quantize(models.plain(), x[:9], Scheme(activations="int8", weight_bits=8)), io="int8")
+    (tmp_path / "net.tflite").write_bytes(data)
+    (tmp_path / "card.toml").write_text(WALKS.replace("CHANNELS", JOINED) + 'values = "logits"\n')
+    arguments = ["pack", str(tmp_path / "net.tflite"), "--card", str(tmp_path / "card.toml")]
+    assert main([*arguments, "-o", str(tmp_path / "net.edge")]) == 0
+    with zipfile.ZipFile(tmp_path / "net.edge") as bundle:
+        packed = bundle.read("variants/tflite-int8.tflite")
+    ends = Interpreter(model_content=packed)
+    assert [one["dtype"] for one in (*ends.get_input_details(), *ends.get_output_details())] == [np.float32] * 2
+    answers = []
+    for model in (packed, data):
+        engine = engines.load("litert", model, EngineOptions())
+        answers.append(np.array(engine.run(x)[0]))
+        engine.close()
+    np.testing.assert_array_equal(answers[0], answers[1])
 
 
-@pytest.mark.slow
-def test_files_of_different_models_are_refused(files: list[Path], tmp_path: Path) -> None:
-    files[1].write_bytes(models.tflite(negated(onnx.load(str(files[0])))))
-    card = models.card(tmp_path)
-    with pytest.raises(ConfigError, match=r"tflite-fp32 on litert and onnx-fp32 differ by up to .*--max-difference"):
-        pack_models(tmp_path / "net.edge", files, card, seeded_windows(card))
-    assert not (tmp_path / "net.edge").exists()
-    packed = pack_models(tmp_path / "net.edge", files, card, seeded_windows(card), max_difference=1.0)
-    assert packed.compared[-1].worst > 1e-3
-
-
-def test_an_onnx_file_can_bring_a_tflite_one(files: list[Path], tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
-    assert [variant.name for variant in packed.manifest.variants] == ["onnx-fp32", "tflite-fp32"]
-    assert packed.changes["tflite-fp32"][0] == "written from the ONNX file"
-    with pytest.raises(ConfigError, match="give an ONNX file, and no other"):
-        pack_models(tmp_path / "net.edge", files, card, seeded_windows(card), also_tflite=True)
-
-
-def test_what_cannot_be_written_as_tflite_is_left_out_with_its_node(tmp_path: Path) -> None:
-    model = models.plain()
-    dilated = {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}
-    model.graph.node.insert(0, onnx.helper.make_node("MaxPool", ["window"], ["odd"], name="odd_one", **dilated))
-    model.graph.node[1].input[0] = "odd"
-    onnx.save(model, str(tmp_path / "net.onnx"))
-    card = models.card(tmp_path)
-    packed = pack_models(tmp_path / "e.edge", [tmp_path / "net.onnx"], card, seeded_windows(card), also_tflite=True)
-    assert "MaxPool" in packed.left_out["tflite-fp32"]
-    assert len(packed.manifest.variants) == 1
+def test_an_onnx_file_can_bring_a_tflite_one(pack: Pack, tmp_path: Path) -> None:
+    card = WALKS.replace("CHANNELS", JOINED)
+    code, said = pack(card, walking(), "--tflite")
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        assert [variant.name for variant in bundle.manifest.variants] == ["onnx-fp32", "tflite-fp32"]
+    (tmp_path / "net.tflite").write_bytes(models.tflite(walking()))
+    code, said = pack(card, walking(), str(tmp_path / "net.tflite"), "--tflite")
+    assert (code, "give an ONNX file, and no other" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        (lambda model: models.tflite(negated(model)), "differ by up to"),
-        (lambda model: models.tflite(model)[:400], "tflite-fp32"),
-        (lambda model: models.tflite(models.plain(4)), "answers with"),
+        (lambda _: models.tflite(models.plain(4)), "was not found"),
+        (lambda _: models.tflite(walking())[:400], "net.tflite"),
+        (convert, "MaxPool"),
     ],
-    ids=["another model", "a cut file", "other answers"],
+    ids=["another model", "a cut file", "an operator without a form"],
 )
 def test_a_written_tflite_file_that_fails_leaves_the_onnx_file_in_the_bundle(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: Any, reason: str
+    pack: Pack, monkeypatch: pytest.MonkeyPatch, written: Any, reason: str
 ) -> None:
+    model = walking()
+    dilated = {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}
+    model.graph.node.insert(0, helper.make_node("MaxPool", ["window"], ["odd"], name="odd_one", **dilated))
+    model.graph.node[1].input[0] = "odd"
     monkeypatch.setattr("edge_export.tflite.convert.convert", written)
-    card = models.card(tmp_path)
-    packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
-    assert [variant.name for variant in packed.manifest.variants] == ["onnx-fp32"]
-    assert reason in packed.left_out["tflite-fp32"]
-    assert [each.name for each in packed.compared] == ["onnx-fp32"]
-
-
-def negated(model: onnx.ModelProto) -> onnx.ModelProto:
-    weights = numpy_helper.to_array(model.graph.initializer[0])
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(-weights, model.graph.initializer[0].name))
-    return model
-
-
-def test_a_float_conv1d_is_packed_as_conv2d_and_answers_as_before(files: list[Path], tmp_path: Path) -> None:
-    card = models.card(tmp_path)
-    packed = pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card), also_tflite=True)
-    assert packed.changes["onnx-fp32"][-1] == "Conv1d as Conv2d"
-    assert "Conv1d as Conv2d" not in packed.changes["tflite-fp32"]
-    with open_bundle(tmp_path / "net.edge") as bundle:
-        model = onnx.load_model_from_string(bundle.read_variant("onnx-fp32"))
-        assert [len(t.dims) for t in model.graph.initializer if len(t.dims) > 2] == [
-            3,
-            3,
-            4,
-        ]  # scaling, and the weights
-        inputs, expected = bundle.golden("onnx-fp32")
-    wanted = models.softmax(onnx_answers(models.plain(), models.seen(inputs)))
-    np.testing.assert_allclose(expected, wanted, rtol=0, atol=3e-7)
-
-
-def test_answers_that_are_no_probabilities_point_to_the_card(files: list[Path], tmp_path: Path) -> None:
-    card = models.card(tmp_path, output="")
-    with pytest.raises(ConfigError, match=r'onnx-fp32 answers with numbers .*score of a class.*values = "logits"'):
-        pack_models(tmp_path / "net.edge", files[:1], card, seeded_windows(card))
-
-
-def test_answers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    model = models.plain()
-    model.graph.node.insert(0, onnx.helper.make_node("Log", ["window"], ["log"]))
-    model.graph.node[1].input[0] = "log"
-    onnx.save(model, str(tmp_path / "net.onnx"))
-    card = models.card(tmp_path)
-    with pytest.raises(BundleError, match="NaN or infinity to golden window"):
-        pack_models(tmp_path / "net.edge", [tmp_path / "net.onnx"], card, seeded_windows(card))
-
-
-def test_a_file_that_ends_the_process_costs_a_child_only(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reason = "it ended a child process of SIGSEGV"
-    monkeypatch.setattr("edge_export.card.packing.trial", lambda _: Trial(reason=reason))
-    monkeypatch.setattr("edge_export.card.packing.answers", lambda *_, **__: pytest.fail("asked in this process"))
-    card = models.card(tmp_path)
-    with pytest.raises(EngineError, match=f"onnx-fp32: {reason}"):
-        pack_models(tmp_path / "net.edge", files, card, seeded_windows(card))
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_packed_bundle_is_signed_and_replays(
-    files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "card.toml").write_text(models.card_text())
-    new_key(tmp_path / "k.pem")
-    day, out = recording(tmp_path), tmp_path / "net.edge"
-    arguments = ["pack", *map(str, files), "--card", str(tmp_path / "card.toml"), "--recording", str(day)]
-    assert main([*arguments, "--key", str(tmp_path / "k.pem"), "-o", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "onnx-fp32: scaling of each channel, softmax" in said
-    assert "golden windows recorded" in said
-    predictions = tmp_path / "p.jsonl"
-    trusted = ["--trusted-key", str(tmp_path / "k.pub.pem")]
-    for variant in ("onnx-fp32", "tflite-fp32"):
-        assert (
-            edge_runtime(["replay", str(out), str(day), "--variant", variant, "--out", str(predictions), *trusted]) == 0
-        )
-        scores = [orjson.loads(line)["scores"] for line in predictions.read_bytes().splitlines()]
-        table = np.loadtxt(day, delimiter=",", skiprows=1).astype(np.float32)
-        cut = np.stack([table[i : i + 20, 1:].T for i in range(0, 76, 10)])
-        wanted = models.softmax(onnx_answers(models.plain(), models.seen(cut)))
-        np.testing.assert_allclose(scores, wanted, atol=1e-5)
+    code, said = pack(WALKS.replace("CHANNELS", JOINED), model, "--tflite")
+    assert code == 0, said
+    assert "not written as TensorFlow Lite: " in said
+    assert reason in said
+    with pack.bundle() as bundle:
+        assert [variant.name for variant in bundle.manifest.variants] == ["onnx-fp32"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code", "message"),
+    ("kind", "seen"),
     [
-        ("net.onnx", b"nothing", 2, "not a usable ONNX model"),
-        ("net.tflite", b"nothing at all", 2, "not a TensorFlow Lite file"),
-        ("net.h5", b"\x89HDF", 2, "convert the model to one of them first"),
+        (TensorProto.UINT8, lambda x: np.clip(np.round(x), 0, 255)),
+        (TensorProto.INT8, lambda x: np.clip(np.round(x), -128, 127)),
+        (TensorProto.FLOAT16, lambda x: x.astype(np.float16)),
     ],
+    ids=["uint8", "int8", "float16"],
 )
-def test_wrong_files_end_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, code: int, message: str
+def test_an_onnx_input_of_another_type_is_rounded_and_saturated(pack: Pack, kind: int, seen: Any) -> None:
+    model = walking()
+    model.graph.input[0].name = "raw"
+    model.graph.input[0].type.tensor_type.elem_type = kind
+    model.graph.node.insert(0, helper.make_node("Cast", ["raw"], ["window"], to=TensorProto.FLOAT))
+    card = WALKS.replace("CHANNELS", JOINED).replace("low = -2, high = 2", "low = -200, high = 300")
+    code, said = pack(card, model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        inputs, answers = bundle.golden("onnx-fp32")
+    np.testing.assert_allclose(answers, onnx_answers(walking(), seen(inputs).astype(np.float32)), atol=1e-4)
+
+
+def test_how_channels_are_joined_reaches_the_bundle_and_the_person_who_inspects_it(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    (tmp_path / "card.toml").write_text(models.card_text())
-    arguments = ["pack", str(tmp_path / name), "--card", str(tmp_path / "card.toml"), "-o", str(tmp_path / "o.edge")]
-    assert main(arguments) == code
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert re.search(message, error), error
-    assert not (tmp_path / "o.edge").exists()
+    assert pack(WALKS.replace("CHANNELS", JOINED), walking())[0] == 0
+    with pack.bundle() as bundle:
+        ax, p, mask = bundle.manifest.input.channels
+    assert (ax.resample, p.max_age_s, p.missing, mask.mask_of) == ("mean", 60, "last", "p")
+    assert edge_runtime(["inspect", str(tmp_path / "net.edge")]) == 0
+    shown = capsys.readouterr().out
+    for line in ("schema_version: 2", "resample: mean", "max_age_s: 60.0", "missing: last", "mask_of: p"):
+        assert line in shown
 
 
-# -- real models -------------------------------------------------------------------------------------------------------
+FLOWERS = """
+name = "flowers"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 1, channels = [{ name = "width", low = -3, high = 3 }, { name = "length", low = -3, high = 3 }] }
 
+[[stages]]
+inputs = [{ rows = 1 }]
+outputs = [{ name = "probabilities" }]
 
-def real_card(labels: int, channels: int, window: int, low: float, high: float, channel: str = "") -> str:
-    names = ", ".join(f'{{ name = "c{i}", unit = "1", low = {low}, high = {high}{channel} }}' for i in range(channels))
-    return f"""
-name = "real"
-origin = {{ name = "see SOURCE.md", source = "public", licence = "Apache-2.0" }}
-[input]
-rate_hz = 50
-window = {window}
-layout = "samples-first"
-channels = [{names}]
-[output]
-labels = [{", ".join(f'"{i}"' for i in range(labels))}]
+[task]
+type = "classification"
+labels = ["iris", "rose"]
 """
 
 
-@pytest.mark.slow
-def test_keywords_of_mlperf_tiny_are_answered_as_published(shared: Path, tmp_path: Path) -> None:
-    """0.967 for the int8 file and 0.962 for the other one, on the 213 recordings beside them."""
-    folder = shared / "models" / "mlperf-tiny"
-    with np.load(shared / "data" / "speech-commands-mini" / "mfcc.npz", allow_pickle=False) as stored:
-        x, y = stored["mfcc"], stored["label"]
-    n = len(x)
-    np.savez(
-        tmp_path / "words.npz",
-        x=x.reshape(-1, 10),
-        t=np.tile(np.arange(49) / 50, n),
-        offset=np.arange(n + 1) * 49,
-        channels=np.array([f"c{i}" for i in range(10)]),
+def flowers() -> onnx.ModelProto:
+    """Write a classifier as scikit-learn's converter does: a label, and a map of probabilities."""
+    nodes = [
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", coefficients=[1.0, 0.5, -1.0, 0.25],
+            intercepts=[0.1, -0.1], classlabels_ints=[0, 1], post_transform="SOFTMAX",
+        ),
+        helper.make_node("ZipMap", ["p"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+    ]  # fmt: skip
+    maps = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     )
-    (tmp_path / "card.toml").write_text(real_card(12, 10, 49, -123, 26))
-    arguments = ["pack", str(folder / "kws_ref_model.tflite"), str(folder / "kws_ref_model_float32.tflite")]
-    options = ["--card", str(tmp_path / "card.toml"), "--recording", str(tmp_path / "words.npz")]
-    assert main([*arguments, *options, "-o", str(tmp_path / "words.edge")]) == 0
-    for variant, right in (("tflite-int8", 206), ("tflite-mixed", 205)):
-        out = tmp_path / "predictions.jsonl"
-        replay = ["replay", str(tmp_path / "words.edge"), str(tmp_path / "words.npz"), "--variant", variant]
-        assert edge_runtime([*replay, "--out", str(out)]) == 0
-        answered = {line["id"]: line["label"] for line in map(orjson.loads, out.read_bytes().splitlines())}
-        assert sum(answered[f"words-{i}@0"] == str(label) for i, label in enumerate(y.tolist())) == right
+    graph = helper.make_graph(
+        nodes, "flowers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
+         helper.make_value_info("probabilities", maps)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8)
+
+
+def test_a_map_of_scikit_learn_is_taken_off_and_the_probabilities_stay(pack: Pack, tmp_path: Path) -> None:
+    code, said = pack(FLOWERS, flowers())
+    assert code == 0, said
+    assert "ZipMap taken off probabilities" in said
+    (tmp_path / "day.csv").write_text("t,width,length\n0,0.5,-1\n1,-2,2\n")
+    with open_model(tmp_path / "net.edge") as model:
+        answers = [answer.scores for answer in replay(model, tmp_path / "day.csv")]
+    scores = np.array([[0.5, -1], [-2, 2]]) @ np.array([[1.0, 0.5], [-1.0, 0.25]]).T + [0.1, -0.1]
+    wanted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers, wanted, atol=1e-6)
+    text = draft(tmp_path / "net.onnx")
+    assert 'labels = ["0", "1"]' in text
+    assert 'outputs = [{ name = "probabilities" }]' in text
+
+
+READER = """
+name = "reader"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { height = 2, width = 4, colours = "grey" }
+
+[task]
+type = "text"
+characters = "ab"
+"""
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1], [2, 0, 1]], ids=["windows first", "places first"])
+def test_rows_of_character_scores_are_text_whichever_axis_is_first(pack: Pack, order: list[int]) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "ones"], ["taller"], axis=1),
+        helper.make_node("Softmax", ["taller"], ["p"], axis=1),
+        helper.make_node("Transpose", ["p"], ["y"], perm=order),
+    ]
+    shape = [[1, 2, 4], [1, 3, 4]]
+    graph = helper.make_graph(
+        nodes, "reader", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape[0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[1][axis] for axis in order])],
+        [helper.make_tensor("ones", TensorProto.FLOAT, [1, 1, 4], [1.0] * 4)],
+    )  # fmt: skip
+    code, said = pack(READER, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        assert bundle.manifest.output.shape == (4, 3)
+    code, said = pack(READER.replace('"ab"', '"abcd"'), pack.folder.joinpath("net.onnx").read_bytes())
+    assert code == 2
+    assert "names 4 characters beside the blank" in said
+
+
+def test_the_trial_says_how_many_keys_may_share_a_call(pack: Pack) -> None:
+    card = leaky_card().replace('["low", "high", "other"]', "2")
+    alone = onnx.load_model_from_string(stateful.leaky())
+    alone.graph.node[0].op_type = "ReduceMax"  # sums and products of matrices are rounded otherwise for many rows
+    del alone.graph.node[3]
+    alone.graph.node[3].input[0] = "h_next"
+    alone.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2]))
+    assert pack(card, alone)[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.variants[0].batch == 0
+    mixing = onnx.ModelProto()
+    mixing.CopyFrom(alone)
+    mixing.graph.node.insert(0, helper.make_node("ReduceMax", ["x"], ["loudest"], axes=[0], keepdims=1))
+    mixing.graph.node.insert(1, helper.make_node("Sub", ["x", "loudest"], ["relative"]))
+    mixing.graph.node[2].input[0] = "relative"
+    assert pack(card, mixing)[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.variants[0].batch == 1, "it looks at the loudest value of all keys"
+
+
+def test_a_second_file_of_the_same_model_may_have_other_names(pack: Pack, tmp_path: Path) -> None:
+    other = onnx.load_model_from_string(stateful.leaky())
+    for node in other.graph.node:
+        node.input[:] = [f"my_{name}" if name in ("x", "h") else name for name in node.input]
+        node.output[:] = ["answer" if name == "y" else name for name in node.output]
+    for value in other.graph.input:
+        value.name = f"my_{value.name}"
+    other.graph.output[0].name = "answer"
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    code, said = pack(leaky_card(), None, str(tmp_path / "other.onnx"))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        first, second = bundle.manifest.variants
+    assert (first.tensors, second.name) == ({}, "onnx-fp32-other")
+    assert second.tensors == {"x": "my_x", "h": "my_h", "y": "answer"}
+    assert "onnx-fp32-other on onnxruntime" in said
+
+
+def test_another_model_is_no_variant(pack: Pack, tmp_path: Path) -> None:
+    other = onnx.load_model_from_string(stateful.leaky())
+    other.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(-stateful.WEIGHTS, "weights"))
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    code, said = pack(leaky_card(), None, str(tmp_path / "other.onnx"))
+    assert code == 2
+    assert "not the same model" in said
+
+
+def test_the_licence_reaches_the_manifest_and_who_inspects_it(
+    pack: Pack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(leaky_card())[0] == 0
+    with pack.bundle() as bundle:
+        assert bundle.manifest.provenance["origin"]["licence"] == "CC0"
+    assert edge_runtime(["inspect", str(tmp_path / "net.edge")]) == 0
+    assert "licence: CC0" in capsys.readouterr().out
+
+
+def test_the_same_arguments_give_the_same_bytes(pack: Pack, tmp_path: Path) -> None:
+    assert pack(leaky_card())[0] == 0
+    first = (tmp_path / "net.edge").read_bytes()
+    assert pack(leaky_card())[0] == 0
+    assert (tmp_path / "net.edge").read_bytes() == first
 
 
 @pytest.mark.parametrize(
-    ("file", "code", "message"),
+    ("changed", "message"),
     [
-        ("hard-cases/keyword_scrambled_8bit.tflite", 2, r"keeps state between calls \(SVDF\)"),
-        ("hard-cases/audio_preprocessor_int8.tflite", 2, "no part of LiteRT: SignalEnergy, "),
-        ("hard-cases/person_detect.tflite", 2, "a picture is no window|the card says"),
-        ("micro-wake-word/alexa.tflite", 2, "keeps state between calls"),
-        ("silero-vad/silero_vad.onnx", 2, r"has 3 inputs \(input, state, sr\)"),
-        ("dtln/model_1.tflite", 2, "has 2 inputs"),
-        ("basic-pitch/nmp.onnx", 2, "has 3 outputs"),
-        ("fan-autoencoder/fan_low_model-moving.tflite", 2, "the card says"),
+        ((INPUTS, 'inputs = [{ name = "z", rows = 6 }]'), "has no input 'z'; it has x"),
+        ((INPUTS, "inputs = [{ rows = 5 }]"), "5 rows of 2 numbers do not fit the file's (any, 6, 2)"),
+        (('states = [{ input = "h" }]', ""), "which input takes the rows?|nothing feeds h"),
+        (('input = "h"', 'input = "hidden"'), "has no input 'hidden'"),
+        (('input = "h"', 'input = "h", output = "y"'), "goes in as"),
+        (('input = "h"', 'input = "h", batch = 1'), "is no batch"),
+        (('input = "h"', 'input = "h", shape = [3]'), "h"),
+        (('"low", "high", "other"', '"low", "high"'), "the answer has 3 numbers, and [task] calls for 2"),
+        (('[task]\ntype = "classification"', '[task]\nof = "nothing"\ntype = "classification"'), "known here: window"),
+        (('"classification"', '"multi-label"\nsmooth = { steps = 1 }'), "steps must be 2 or more"),
+        (('type = "classification"\nlabels = ["low", "high", "other"]', 'type = "anomaly"\nthreshold = 1'),
+         "an anomaly score is one; if the model imitates its input"),
+        (('type = "classification"\nlabels = ["low", "high", "other"]',
+          'type = "regression"\nquantities = [{ name = "a" }]'), "names 1 quantities; name each"),
+        (("low = -3, high = 3 }, {", "low = -3 }, {"), "give --recording FILE, or low and high of channel 'c0'"),
+    ],
+)  # fmt: skip
+def test_a_card_that_does_not_fit_its_file_is_refused_in_one_line(
+    pack: Pack, changed: tuple[str, str], message: str
+) -> None:
+    card = leaky_card()
+    assert changed[0] in card
+    code, said = pack(card.replace(*changed))
+    assert code == 2, said
+    (line,) = [line for line in said.splitlines() if line.startswith("edge-export:")]
+    assert any(part in line for part in message.split("|")), line
+
+
+def scores(row: int, values: str, model: onnx.ModelProto | None = None) -> str:
+    del model
+    return (
+        leaky_card()
+        .replace('labels = ["low", "high", "other"]', f"labels = {row}\n{values}")
+        .replace('states = [{ input = "h" }]', 'states = [{ input = "h" }]\noutputs = [{ name = "logits" }]')
+    )
+
+
+def ends_in(name: str, size: int) -> onnx.ModelProto:
+    """Make `stateful.leaky` answer with its scores before the softmax, too."""
+    model = onnx.load_model_from_string(stateful.leaky())
+    model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]))
+    return model
+
+
+def test_an_embedding_packed_as_a_classifier_is_refused(pack: Pack) -> None:
+    code, said = pack(scores(3, ""), ends_in("logits", 3))
+    assert code == 2
+    assert 'write values = "logits" under [task]; an embedding' in said
+
+
+def test_scores_before_the_softmax_become_probabilities(pack: Pack) -> None:
+    code, said = pack(scores(3, 'values = "logits"'), ends_in("logits", 3))
+    assert code == 0, said
+    assert "outputs that nothing takes: model.y" in said
+    with pack.bundle() as bundle:
+        _, answers = bundle.golden("onnx-fp32")
+    answered = answers[answers.sum(axis=1) > 0]
+    np.testing.assert_allclose(answered.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "notes"), [(400, 0), (800, 1)])
+def test_sound_of_another_rate_than_the_cards_is_named(pack: Pack, tmp_path: Path, rate: int, notes: int) -> None:
+    sound = np.asarray(np.sin(np.arange(2000)) / 2, np.float32)
+    said_wav = wav_files.write(tmp_path / "said.wav", sound, rate)
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 12]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = PICTURES.replace("rgb 8 x 12", "audio 400").replace("labels = 3", "labels = 12")
+    code, said = pack(card, model, "--recording", str(said_wav))
+    assert code == 0, said
+    assert said.count("has 800 samples a second, resampled to the card's 400") == notes
+
+
+def hearing() -> onnx.ModelProto:
+    """Make a model of sound: 512 samples as a row of probabilities."""
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 512]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(("low", "top_hz", "notes"), [(8000, 4000, 0), (4000, 2000, 1)])
+def test_recordings_say_how_far_up_sound_reaches(
+    pack: Pack, tmp_path: Path, low: int, top_hz: float, notes: int
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, (11 * low, 1)).astype(np.float32)
+    sound = noise if low == 8000 else resampled(noise, low, 8000)
+    wav = wav_files.write(tmp_path / "day.wav", sound, 8000)
+    card = PICTURES.replace("rgb 8 x 12", "audio 8000").replace("labels = 3", "labels = 512")
+    code, said = pack(card, hearing(), "--recording", str(wav))
+    assert code == 0, said
+    assert said.count("and the card's rate has room for 4000: if they were recorded at") == notes
+    with pack.bundle() as bundle:
+        (reference,) = bundle.manifest.references
+    assert reference.top_hz == pytest.approx(top_hz, rel=0.05)
+    assert (reference.channels, reference.still_s, reference.rates_hz) == (("sound",), None, None)
+
+
+def seeing(*sizes: str | int) -> onnx.ModelProto:
+    """Make a model of pictures: the mean of each colour as probabilities."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("Softmax", ["mean"], ["y"], axis=-1),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, *sizes])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+PICTURES = """
+name = "seeing"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = "rgb 8 x 12"
+
+[task]
+type = "classification"
+labels = 3
+"""
+
+
+def test_open_sizes_of_a_picture_are_those_of_the_signal(pack: Pack) -> None:
+    code, said = pack(PICTURES, seeing("h", "w"))
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (stage,) = bundle.manifest.stages
+        assert isinstance(stage, ModelStage)
+        assert (stage.inputs[0].layout, stage.inputs[0].shape) == ("NCW", (3, 8, 12))
+
+
+def test_height_and_width_the_other_way_round_are_refused(pack: Pack) -> None:
+    code, said = pack(PICTURES, seeing(12, 8))
+    assert code == 2
+    assert "takes (any, 3, 12, 8), and the signal is 8 x 12 (height x width) of 3 colours; correct signal" in said
+
+
+def test_rows_side_by_side_fill_the_last_axis_of_a_file_whose_steps_are_open(pack: Pack) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    shape = ["n", "t", 12]
+    ends = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph(nodes, "steps", [next(ends)], [next(ends)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = leaky_card('inputs = [{ rows = 6, layout = "samples-first" }]').replace('states = [{ input = "h" }]', "")
+    code, said = pack(card.replace('["low", "high", "other"]', "12"), model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (stage,) = bundle.manifest.stages
+        assert isinstance(stage, ModelStage)
+        assert (stage.inputs[0].layout, stage.inputs[0].shape) == ("NWC", (1, 12))
+
+
+def test_axes_that_may_be_swapped_are_asked_for(pack: Pack) -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    flat = helper.make_graph(
+        nodes, "flat",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 12])],
+    )  # fmt: skip
+    model = helper.make_model(flat, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    card = leaky_card("inputs = [{ rows = 6 }]").replace('states = [{ input = "h" }]', "")
+    card = card.replace('["low", "high", "other"]', "12")
+    code, said = pack(card, model)
+    assert code == 2
+    assert 'write layout = "samples-first" or "channels-first"' in said
+    code, said = pack(card.replace("rows = 6", 'layout = "channels-first"'), model)
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        inputs, answers = bundle.golden("onnx-fp32")
+        assert bundle.manifest.input.window == 6
+    shown = np.exp(inputs.reshape(len(inputs), 12))
+    np.testing.assert_allclose(answers, shown / shown.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("net.h5", "tf.lite.TFLiteConverter.from_keras_model"),
+        ("net.jit", "torch.onnx.export(torch.jit.load('net.jit')"),
+        ("net.keras", "from_keras_model"),
+        ("net.pt", "edge_export.from_torch(model, example"),
+        ("net.txt", "neither .onnx nor .tflite"),
+        ("saved", "from_saved_model('saved')"),
     ],
 )
-def test_real_models_that_no_bundle_can_hold_say_why(
-    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, code: int, message: str
-) -> None:
-    (tmp_path / "card.toml").write_text(real_card(2, 1, 96, 0, 1))
-    arguments = ["pack", str(shared / "models" / file), "--card", str(tmp_path / "card.toml")]
-    assert main([*arguments, "-o", str(tmp_path / "o.edge")]) == code
-    assert re.search(message, capsys.readouterr().err)
+def test_other_kinds_of_files_are_refused_with_what_converts_them(tmp_path: Path, name: str, command: str) -> None:
+    path = tmp_path / name
+    if "." in name:
+        path.write_bytes(b"x")
+    else:
+        path.mkdir()
+        (path / "saved_model.pb").write_bytes(b"x")
+    with pytest.raises(ConfigError) as refused:
+        kind_of(path)
+    assert command in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_card_of_two_models_takes_a_file_for_each(pack: Pack, tmp_path: Path) -> None:
+    card: Any = leaky_card().replace("[[stages]]\n", '[[stages]]\nname = "first"\n')
+    card = card.replace("[task]", '[[stages]]\nname = "second"\ninputs = [{ rows = 1 }]\n\n[task]')
+    nodes = [helper.make_node("Softmax", ["score"], ["out"], axis=-1)]
+    head = helper.make_graph(
+        nodes, "head",
+        [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 3])],
+    )  # fmt: skip
+    model = helper.make_model(head, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (tmp_path / "head.onnx").write_bytes(model.SerializeToString())
+    code, said = pack(card)
+    assert code == 2
+    assert "1 files for the stages first, second" in said
+    code, said = pack(card, None, str(tmp_path / "head.onnx"))
+    assert code == 0, said
+    code, said = pack(card, None, "--stage", f"second={tmp_path / 'head.onnx'}")
+    assert code == 0, said
+    with pack.bundle() as bundle:
+        (variant,) = bundle.manifest.variants
+        assert [other.stage for other in variant.others] == ["first"]
+    code, said = pack(card, None, "--stage", f"third={tmp_path / 'head.onnx'}")
+    assert "has no such model; it has first, second" in said

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.card import AnyCard, load_card, pack_any
-from edge_export.card.any_packing import PackedAny
+from edge_export.card import load_card, pack_models
+from edge_export.card.packing import Packed
 
 from edge_runtime.app.python_api import open_model
 from edge_runtime.errors import ConfigError, EngineError
@@ -40,12 +40,10 @@ type = "vector"
 """
 
 
-def packed(folder: Path, card: str = CARD) -> PackedAny:
+def packed(folder: Path, card: str = CARD) -> Packed:
     (folder / "net.tflite").write_bytes(Remembering().bytes())
     (folder / "card.toml").write_text(card)
-    loaded = load_card(folder / "card.toml")
-    assert isinstance(loaded, AnyCard)
-    return pack_any(folder / "net.edge", [{"model": folder / "net.tflite"}], loaded)
+    return pack_models(folder / "net.edge", [{"model": folder / "net.tflite"}], load_card(folder / "card.toml"))
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +52,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(folder: Path) -> PackedAny:
+def made(folder: Path) -> Packed:
     return packed(folder)
 
 
 @pytest.fixture(scope="module")
-def loaded(folder: Path, made: PackedAny) -> Iterator[Model]:
+def loaded(folder: Path, made: Packed) -> Iterator[Model]:
     assert made.answered
     with open_model(folder / "net.edge") as opened:
         yield opened
@@ -103,7 +101,7 @@ def answers(model: LoadedVariant, windows: list[Window]) -> Float32:
     return np.array([np.array(model.predict([window]).rows[0]).reshape(-1) for window in windows])
 
 
-def test_the_copy_has_two_states_and_says_what_a_key_costs(made: PackedAny) -> None:
+def test_the_copy_has_two_states_and_says_what_a_key_costs(made: Packed) -> None:
     assert made.state_bytes == 2 * 4 * UNITS
     assert "net.tflite: 2 states taken out of the file" in made.notes
 

@@ -1,111 +1,130 @@
-"""The card: what it may say, and which axes it finds in a file."""
+"""Cards of any model: short forms, what is filled in, and what is refused before a file is looked at."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from edge_export.card.spec import CardChannel, CardInput, layout_of, load
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from edge_export.card import Card, load_card
+from edge_export.card.spec import CardModel
 
 from edge_runtime.errors import ConfigError
-from tests.edge_export.card import models
+from edge_runtime.manifest import OutputContract
+from edge_runtime.manifest.outputs import DetectionOutput, RegressionOutput, VectorOutput
+
+ORIGIN = 'origin = { name = "made up", source = "this test", licence = "CC0" }'
 
 
-def eats(channels: int, samples: int, layout: str = "auto") -> CardInput:
-    return CardInput(
-        channels=tuple(CardChannel(name=f"c{i}", unit="1") for i in range(channels)),
-        rate_hz=50,
-        window=samples,
-        layout=layout,  # type: ignore[arg-type]
-    )
+def card(tmp_path: Path, *lines: str) -> Card:
+    path = tmp_path / "card.toml"
+    path.write_text("\n".join(['name = "borrowed"', ORIGIN, *lines]) + "\n")
+    return load_card(path)
 
 
-@settings(deadline=None)
-@given(
-    st.integers(1, 9),
-    st.integers(10, 99),
-    st.booleans(),
-    st.lists(st.integers(0, 2), max_size=3),
-    st.booleans(),
-)
-def test_axes_are_found_whatever_ones_stand_between(
-    channels: int, samples: int, first: bool, ones: list[int], open_samples: bool
+TASK = '[task]\ntype = "classification"\nlabels = ["a", "b"]'
+
+
+def test_sound_is_one_channel_of_full_scale(tmp_path: Path) -> None:
+    signal = card(tmp_path, 'signal = "audio 16000"', TASK).signal
+    assert (signal.rate_hz, signal.frame) == (16000, None)
+    (channel,) = signal.channels
+    assert (channel.unit, channel.low, channel.high) == ("1", -1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "channels", "size"),
+    [('"rgb 96 x 48"', ("red", "green", "blue"), (96, 48)), ('"grey 28x28"', ("grey",), (28, 28)),
+     ('{ height = 4, width = 6, colours = "bgr", fit = "pad" }', ("blue", "green", "red"), (4, 6))],
+)  # fmt: skip
+def test_a_picture_is_a_window_of_its_pixels(
+    tmp_path: Path, text: str, channels: tuple[str, ...], size: tuple[int, int]
 ) -> None:
-    shape = [channels, samples] if first else [samples, channels]
-    if open_samples and channels > 1:
-        shape[shape.index(samples)] = -1
-    for place in ones:
-        shape.insert(place, 1)
-    found = layout_of(shape, eats(channels, samples), "file")
-    if channels > 1:
-        assert found == ("NCW" if first else "NWC")
+    signal = card(tmp_path, f"signal = {text}", TASK).signal
+    assert tuple(channel.name for channel in signal.channels) == channels
+    assert signal.frame is not None
+    assert (signal.frame.height, signal.frame.width) == size
+    contract = signal.contract(size[0] * size[1], size[0] * size[1], 0)
+    assert contract.frame == signal.frame
+    assert (signal.channels[0].low, signal.channels[0].high) == (0, 255)
 
 
-def test_a_flat_input_needs_the_order_said() -> None:
-    with pytest.raises(ConfigError, match='say layout = "channels-first" or "samples-first"'):
-        layout_of([60], eats(3, 20), "file")
-    assert layout_of([60], eats(3, 20, "samples-first"), "file") == "NWC"
-    assert layout_of([60], eats(3, 20, "channels-first"), "file") == "NCW"
-    assert layout_of([60], eats(1, 60), "file") in ("NCW", "NWC")
+def test_channels_may_be_counted_or_named_with_their_unit(tmp_path: Path) -> None:
+    counted = card(tmp_path, "signal = { rate_hz = 50, channels = 108 }", TASK).signal.channels
+    assert (len(counted), counted[107].name, counted[0].unit) == (108, "c107", "1")
+    named = card(tmp_path, 'signal = { rate_hz = 50, channels = ["ax (m/s2)", "gain"] }', TASK).signal.channels
+    assert [(one.name, one.unit) for one in named] == [("ax", "m/s2"), ("gain", "1")]
+
+
+def test_quantities_may_be_named_with_their_unit(tmp_path: Path) -> None:
+    task = '[task]\ntype = "regression"\nquantities = ["speed (m/s)", { name = "gain", half_width = 0.5 }]'
+    output = card(tmp_path, 'signal = "audio 16000"', task).task.output
+    assert isinstance(output, RegressionOutput)
+    assert [(one.name, one.unit) for one in output.quantities] == [("speed", "m/s"), ("gain", "1")]
+
+
+def test_a_stage_without_a_type_is_a_model_and_a_card_without_stages_is_one_model(tmp_path: Path) -> None:
+    plain = card(tmp_path, 'signal = "audio 16000"', TASK)
+    assert plain.stages == (CardModel(),)
+    two = card(
+        tmp_path, 'signal = "audio 16000"', '[[stages]]\ntype = "micro-frontend"', '[[stages]]\nname = "net"', TASK
+    )
+    assert [stage.name for stage in two.stages] == ["micro-frontend", "net"]
+    assert [stage.name for stage in two.models] == ["net"]
+
+
+def test_labels_may_be_counted_or_lie_in_a_file(tmp_path: Path) -> None:
+    signal = 'signal = "audio 16000"'
+    counted = card(tmp_path, signal, '[task]\ntype = "classification"\nlabels = 3')
+    assert isinstance(counted.task.output, OutputContract)
+    assert counted.task.output.labels == ("0", "1", "2")
+    (tmp_path / "words.txt").write_text("0  background\n1  crane\n2  crane\n")
+    named = card(tmp_path, signal, '[[tasks]]\ntype = "classification"\nlabels = "words.txt"')
+    assert named.task.output.labels == ("background", "crane", "crane (2)")
+
+
+def test_what_the_tracks_will_say_need_not_be_written(tmp_path: Path) -> None:
+    vector = card(tmp_path, 'signal = "audio 16000"', '[task]\ntype = "vector"\npublish = "pcm16"').task
+    assert isinstance(vector.output, VectorOutput)
+    assert vector.given == ("publish",)
+    boxes = card(tmp_path, 'signal = "rgb 40 x 60"', '[task]\ntype = "detection"\nlabels = ["face"]').task.output
+    assert isinstance(boxes, DetectionOutput)
+    assert (boxes.height, boxes.width) == (40, 60)
 
 
 @pytest.mark.parametrize(
-    ("shape", "layout"), [([4, 20], "auto"), ([20, 3], "channels-first"), ([61], "auto"), ([3, 20, 2], "auto")]
-)
-def test_sizes_that_do_not_fit_are_refused_with_both(shape: list[int], layout: str) -> None:
-    with pytest.raises(ConfigError, match=r"model\.onnx: its input has the shape .*; the card says 3 channels and a"):
-        layout_of(shape, eats(3, 20, layout), "model.onnx")
-
-
-def test_a_card_is_read(tmp_path: Path) -> None:
-    card = models.card(tmp_path, more='version = 7\nexpires = "2027-01-02"\ngate = { threshold = 0.6 }')
-    assert (card.version, card.gate.threshold, card.expires) == (7, 0.6, "2027-01-02")
-    contract = card.input.contract()
-    assert (contract.window, contract.hop, contract.rate_hz) == (20, 10, 50)
-    assert [each.unit for each in contract.channels] == ["m/s2", "m/s2", "kPa"]
-    assert card.input.scaled
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
+    ("lines", "message"),
     [
-        ({"input": "windows = 3"}, r"card\.toml:\d+: input.*unknown key 'windows'; did you mean 'window'"),
-        ({"channels": ['{ name = "a", unit = "g", scale = 0 }']}, "scale 0 would make all its values the same"),
-        ({"channels": ['{ name = "a", unit = "g" }'] * 2}, "two channels are called 'a'"),
-        ({"channels": ['{ name = "a", unit = "g", low = 1, high = 1 }']}, "low must be below high"),
-        ({"output": "temperature = 2.0"}, "temperature is for logits"),
-        ({"output": 'values = "logits"\ntemperature = 0'}, "temperature must be above 0"),
-        ({"output": 'values = "logit"'}, "speaks for the second of two labels, not of 3"),
-        ({"labels": '["one"]'}, "name the model's classes as labels, .* two at least"),
-        ({"more": 'expires = "soon"'}, "soon"),
-        ({"input": "context = 19"}, "context must be 0 or at least the window"),
+        ('signal = "sound 16000"\n' + TASK, 'write "audio 16000"'),
+        ('signal = "audio 16000"', r"has one \[task\]"),
+        ('signal = "audio 16000"\n[task]\nlabels = 2', "'type' is missing.*regression"),
+        ('signal = "audio 16000"\n[task]\ntype = "anomali"\nthreshold = 1', "did you mean 'anomaly'"),
         (
-            {"channels": ['{ name = "a", unit = "g", mask_of = "b" }']},
-            r"mask_of names no channel \('b'\); known: a",
+            'signal = "audio 16000"\ntasks = [{ type = "vector" }, { type = "vector" }]',
+            "answers with one task; leave the other ones out",
         ),
+        ('signal = { rate_hz = 5, channels = [{ name = "x", low = 1, high = 1 }] }\n' + TASK, "low must be below high"),
+        ('signal = "audio 16000"\ngate = { score = "luck" }\n' + TASK, "must be one of"),
+        ('signal = "audio 16000"\nexpires = "soon"\n' + TASK, "soon"),
+        ('signal = { rate_hz = 5, channels = ["x", "x"] }\n' + TASK, "two channels are called 'x'"),
+        ('signal = "audio 16000"\n[[stages]]\ntype = "micro-frontend"\n' + TASK, "stages hold no model"),
+        ('signal = "audio 16000"\n[[stages]]\n[[stages]]\n' + TASK, "two stages are called 'model'"),
+        ('signal = "audio 16000"\n[[stages]]\ninputs = [{ row = 4 }]\n' + TASK, "did you mean 'rows'"),
         (
-            {"channels": ['{ name = "a", unit = "g", max_age_s = -1 }']},
-            r"channels\[0\]: channel 'a': max_age_s must be",
+            'signal = "audio 16000"\n[[stages]]\ninputs = [{ value = 4 }]\n' + TASK,
+            "an input with a value needs its name",
         ),
-        ({"more": "gate = { score = 'luck' }"}, "must be one of"),
-        ({"output": "="}, "not valid TOML"),
+        ('signal = "audio 16000"\n[[stages]]\ninputs = [{ scale = 0 }]\n' + TASK, "would make all values the same"),
+        (
+            'signal = "audio 16000"\n[task]\ntype = "classification"\nlabels = "none.txt"',
+            "none.txt: cannot be read as labels",
+        ),
+        ('signal = "rgb 4 x 4"\nwindow = 16\n' + TASK, "window and hop of a picture are its pixels"),
+        ('signal = "rgb 4 x 4"\n[task]\ntype = "vector"\npublish = "all"', r"toml:6: task\.publish: must be one of"),
     ],
 )
-def test_a_card_that_makes_no_sense_is_refused_with_its_line(
-    tmp_path: Path, changes: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        models.card(tmp_path, **changes)
-    assert str(tmp_path / "card.toml") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_card_without_an_origin_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "card.toml"
-    path.write_text(models.card_text().replace('licence = "CC0"', ""))
-    with pytest.raises(ConfigError, match=r"origin: 'licence' is missing"):
-        load(path)
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        load(tmp_path / "none.toml")
+def test_a_card_that_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        card(tmp_path, lines)
+    assert "\n" not in str(refused.value)
+    assert re.match(r".*card\.toml:\d+", str(refused.value))

@@ -10,7 +10,6 @@ import pytest
 from edge_export.cli import main
 
 from edge_runtime.model.bundle.bundle import open_bundle
-from tests.edge_export.card.models import card_text
 from tests.edge_export.graphs import GraphBuilder
 from tests.edge_export.recipe_text import RECIPE
 
@@ -19,6 +18,22 @@ AXES = ("ax", "ay", "az")
 RECIPE_OF_AXES = RECIPE.replace('["still", "moving"]', '["x", "y", "z"]').replace(
     '{ name = "ay", unit = "g" }]', '{ name = "ay", unit = "g" }, { name = "az", unit = "g" }]'
 )
+
+CARD = """
+name = "borrowed"
+origin = { name = "made up", source = "this test", licence = "CC0" }
+signal = { rate_hz = 50, channels = [CHANNELS] }
+window = 20
+hop = 10
+
+[[stages]]
+inputs = [{ rows = 20 }]
+
+[task]
+type = "classification"
+labels = ["x", "y", "z"]
+values = "logits"
+"""
 
 
 def recordings(folder: Path) -> Path:
@@ -39,8 +54,8 @@ def packing(tmp_path: Path) -> list[str]:
     weights = np.repeat(np.eye(3, dtype=np.float32)[:, :, np.newaxis], SAMPLES, axis=2).reshape(3, -1)
     flat = b.node("Flatten", "window")
     onnx.save(b.model(b.node("MatMul", flat, b.constant(weights.T))), str(tmp_path / "net.onnx"))
-    channels = tuple(f'{{ name = "{name}", unit = "g", low = -2, high = 2 }}' for name in AXES)
-    (tmp_path / "card.toml").write_text(card_text(channels=channels, labels='["x", "y", "z"]'))
+    channels = ", ".join(f'{{ name = "{name}", unit = "g", low = -2, high = 2 }}' for name in AXES)
+    (tmp_path / "card.toml").write_text(CARD.replace("CHANNELS", channels))
     (tmp_path / "recipe.toml").write_text(RECIPE_OF_AXES)
     folder = recordings(tmp_path / "data")
     out = ["-o", str(tmp_path / "net.edge"), "--recipe", str(tmp_path / "recipe.toml"), "--data", f"home={folder}"]

@@ -36,15 +36,14 @@ def test_the_table_the_reasons_and_the_files_are_printed(
 
 CARD = """
 name = "net"
-[origin]
-name = "Net"
-source = "made here"
-licence = "none"
-[input]
-rate_hz = 20.0
-window = 40
-channels = [{name = "x", unit = "m/s2", scale = 2.0}, {name = "y", unit = "m/s2"}, {name = "z", unit = "m/s2"}]
-[output]
+origin = { name = "Net", source = "made here", licence = "none" }
+signal = { rate_hz = 20.0, channels = ["x (m/s2)", "y (m/s2)", "z (m/s2)"] }
+
+[[stages]]
+inputs = [{ rows = 40, scale = [2.0, 1.0, 1.0] }]
+
+[task]
+type = "classification"
 labels = ["a", "b", "c", "d"]
 """
 

@@ -100,12 +100,13 @@ class ModelFile:
         return {spec.name: spec for spec in self.engine.outputs if spec.name not in hidden}
 
 
-def open_file(path: Path, *, kept: bool = False) -> ModelFile:
+def open_file(path: Path, *, kept: bool = False, floats: bool = False) -> ModelFile:
     """Read a model file and open it in a child process.
 
     Args:
         path: of the file.
         kept: layers that remember (LSTM, SVDF in TensorFlow Lite) run on from call to call.
+        floats: the engine is to turn floats into the file's integers and back.
 
     Raises:
         ConfigError: it is of another kind (names the command that converts it), cannot be read, or no engine loads it.
@@ -118,7 +119,7 @@ def open_file(path: Path, *, kept: bool = False) -> ModelFile:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if suffix == "onnx":
         return _open_onnx(path, data)
-    return _open_tflite(path, data, kept=kept)
+    return _open_tflite(path, data, kept=kept, floats=floats)
 
 
 def _open(
@@ -190,7 +191,7 @@ def _with_batch(data: bytes, name: str, shape: Sequence[int]) -> bytes:
     return bytes(to_proto(model).SerializeToString())
 
 
-def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
+def _open_tflite(path: Path, data: bytes, *, kept: bool, floats: bool) -> ModelFile:
     from edge_export.card.tflite_file import custom_operators, input_shapes, precision_of, with_float_ends  # noqa: PLC0415 - needs LiteRT's schema
     from edge_export.tflite.states import take_states_out  # noqa: PLC0415
 
@@ -206,7 +207,7 @@ def _open_tflite(path: Path, data: bytes, *, kept: bool) -> ModelFile:
             )
         states.append(State(input=one.input, output=one.output, shape=one.shape[1:], initial=float(values[0])))
     notes = [f"{len(states)} states taken out of the file"] if states else []
-    packed = taken.data if states else with_float_ends(taken.data, file)
+    packed = with_float_ends(taken.data, file) if floats and not states else taken.data
     try:
         return _open(
             path, packed, "tflite", cast("Precision", precision), taken=tuple(states), inside=taken.inside,

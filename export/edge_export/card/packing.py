@@ -121,8 +121,7 @@ def pack_models(
     """
     data = data or steps.Data()
     with ExitStack() as opened:
-        kept = {stage.name for stage in card.models if stage.inside == "kept"}
-        files = [{name: _open(opened, file, kept=name in kept) for name, file in own.items()} for own in variants]
+        files = [{name: _open(opened, card, name, file) for name, file in own.items()} for own in variants]
         fitted = fit(card, files[0])
         _give_batches(files)
         task = answer.complete(card, fitted)
@@ -209,8 +208,9 @@ def _as_they_are(
     return (), [replace(source, layout=port.layout, tensors={}) for source in sources]
 
 
-def _open(opened: ExitStack, file: Path, *, kept: bool) -> ModelFile:
-    model = open_file(file, kept=kept)
+def _open(opened: ExitStack, card: Card, stage: str, file: Path) -> ModelFile:
+    kept = any(one.name == stage and one.inside == "kept" for one in card.models)
+    model = open_file(file, kept=kept, floats=card.signal.frame is None)  # pixels may lie between two integers
     opened.callback(model.close)
     return model
 

@@ -12,8 +12,6 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_export.tflite import editing, versions
 
-_WINDOW_AXES = 3
-
 
 def precision_of(data: bytes, file: str) -> str:
     """Return the precision of a file, as `Variant.precision`: integers all the way, floats all the way, or both.
@@ -64,7 +62,7 @@ def custom_operators(data: bytes, file: str) -> list[str]:
 
 
 def with_float_ends(data: bytes, file: str) -> bytes:
-    """Put QUANTIZE before a window of 8 bits and DEQUANTIZE behind its answer: numpy takes 12 to 46 us for the same.
+    """Put QUANTIZE before an input of 8 bits and DEQUANTIZE behind its answer: numpy takes 12 to 46 us for the same.
 
     Only a value that lies between two integers to the last bit may go to the other one.
 
@@ -82,7 +80,7 @@ def with_float_ends(data: bytes, file: str) -> bytes:
     graph = model.subgraphs[0]
     ends = [graph.tensors[int(i)] for i in (*graph.inputs, *graph.outputs)]
     integers = all(_dtype(one) in (np.dtype(np.int8), np.dtype(np.uint8)) for one in ends)
-    if len(graph.inputs) != 1 or len(graph.outputs) != 1 or not integers or len(ends[0].shape) != _WINDOW_AXES:
+    if len(graph.inputs) != 1 or len(graph.outputs) != 1 or not integers:
         return data
     own, last = int(graph.inputs[0]), int(graph.outputs[0])
     graph.inputs, graph.outputs = [len(graph.tensors)], [len(graph.tensors) + 1]

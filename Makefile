@@ -87,6 +87,7 @@ house: $(VENV)/.test
 	$(BIN)/python -m scripts.reachability
 	$(BIN)/python -m scripts.unused
 	$(BIN)/python -m scripts.complexity
+	$(BIN)/python -m scripts.habits
 	$(BIN)/python -m scripts.duplicates
 	$(BIN)/python -m scripts.commit_subjects
 	$(BIN)/python -m pytest -q -p no:xdist tests/test_words.py
@@ -94,7 +95,7 @@ house: $(VENV)/.test
 
 # Takes what is mended out of the lists of known faults; refuses to make one longer.
 baselines: $(VENV)/.test
-	@for name in reachability unused complexity duplicates lines; do $(BIN)/python -m scripts.$$name --write; done
+	@for name in reachability unused complexity habits duplicates lines; do $(BIN)/python -m scripts.$$name --write; done
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow" tests/edge_runtime tests/contracts $(ARGS)

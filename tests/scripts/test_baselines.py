@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import baselines, commit_subjects, complexity, duplicates, lines, reachability, unused
+from scripts import baselines, commit_subjects, complexity, duplicates, habits, lines, reachability, unused
 
 
 @pytest.fixture
@@ -184,3 +184,42 @@ def test_lines_above_the_ceiling_fail_and_so_do_many_below_it() -> None:
     assert "make baselines" in lines.ceiling({"edge_runtime": 1000, "words": 500 - lines.SLACK - 1}, listed)[0]
     assert lines.ceiling({"other": 1}, listed)
     assert set(lines.sizes()) == set(baselines.read(lines.CEILING))
+
+
+def test_each_habit_is_found_once(tmp_path: Path) -> None:
+    """Mutation: a rule that finds nothing, or finds what is right."""
+    (tmp_path / "a.py").write_text(
+        '''
+class Twice:
+    """Does it.
+
+    Args:
+        flow: of the model.
+        rate: samples a second; of the model.
+    """
+
+    def __init__(self, a, b, c, d, e, f, g, h, i):
+        self.table.popitem(last=False)
+
+    def take(self): ...
+
+
+class Eight:
+    def __init__(self, a, b, c, d, e, f, g, h): ...
+'''
+    )
+    (tmp_path / "b.py").write_text("class Twice: ...\nclass _Own: ...\n")
+    (tmp_path / "c.py").write_text("class _Own: ...\ndef take(): ...\n")
+    assert habits.faults(sorted(tmp_path.glob("*.py")), tmp_path) == {
+        "noun:a.py": 1,
+        "arguments:a.py::Twice": 1,
+        "popitem:a.py": 1,
+        "verb:a.py": 1,
+        "class:Twice": 2,
+    }
+
+
+def test_rules_are_numbered_in_the_code_of_the_function() -> None:
+    text = "def a():\n    x = 1  # rule 3\n\n\ndef b():\n    return 1\n"
+    assert habits.numbered(text, "a")
+    assert not habits.numbered(text, "b")

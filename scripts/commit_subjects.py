@@ -2,8 +2,8 @@
 
     python -m scripts.commit_subjects
 
-Looks at every commit after `BASE`, merges too (``merge: import contracts``). Does nothing where there is
-no git checkout, or where it is too shallow to hold `BASE`.
+Looks at every commit after `BASE`, merges too (``merge: import contracts``). One after `BODIES` that changes more than
+`SMALL` lines has a body that says why. Does nothing where there is no git checkout, or where it is too shallow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from scripts.baselines import CHECKOUT
 
 BASE = "7d68005ada3b87ef7173f4379056607583198c30"
 """The last commit before this rule."""
+BODIES = "040873bee73b19193c0c94c2a0eea8dbbb1f4b95"
+"""The last commit before the rule on bodies."""
 MOST = 72
+SMALL = 30
 _SHAPE = re.compile(r"(merge: \S|[a-z][\w./ ,-]*: [a-z][a-z-]* \S).*[^.]")
 
 
@@ -42,9 +45,33 @@ def subjects(checkout: Path = CHECKOUT, base: str = BASE) -> list[tuple[str, str
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in done.stdout.splitlines()]
 
 
+def bare(checkout: Path = CHECKOUT, base: str = BODIES) -> list[str]:
+    """Return the short hashes of commits after `base` that change more than `SMALL` lines and say nothing of why."""
+    log = [
+        "git",
+        "-C",
+        str(checkout),
+        "log",
+        "--no-merges",
+        "--shortstat",
+        "--format=%x00%h%x01%b%x01",
+        f"{base}..HEAD",
+    ]
+    done = subprocess.run(log, capture_output=True, text=True, check=False)
+    found = []
+    for entry in done.stdout.split("\0")[1:] if not done.returncode else []:
+        commit, body, changed = entry.split("\1")
+        if not body.strip() and sum(map(int, re.findall(r"(\d+) (?:ins|del)", changed))) > SMALL:
+            found.append(commit)
+    return found
+
+
 def main() -> int:
-    """Print what is wrong with each subject."""
+    """Print what is wrong with each commit."""
     code = 0
+    for commit in bare():
+        print(f"commit_subjects: {commit} changes over {SMALL} lines: say why in a body", file=sys.stderr)
+        code = 1
     for commit, subject in subjects():
         if why := wrong(subject):
             print(f"commit_subjects: {commit} {subject!r}: {why}", file=sys.stderr)

@@ -172,6 +172,16 @@ def test_subjects_are_those_after_the_base_and_none_without_git(tmp_path: Path) 
     found = commit_subjects.subjects(tmp_path, "HEAD~1")
     assert [subject for _, subject in found] == ["b: end it"]
     assert commit_subjects.subjects(tmp_path, "0" * 40) == []
+    for count, message in ((30, "c: write few"), (31, "d: write many"), (32, "e: write more\n\nSince it pays.")):
+        (tmp_path / message[0]).write_text("line\n" * count)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", message], check=True)
+    told = subprocess.run([*git, "log", "--format=%h %s"], check=True, capture_output=True, text=True).stdout
+    assert [
+        line.partition(" ")[2]
+        for line in told.splitlines()
+        if line.split()[0] in commit_subjects.bare(tmp_path, "HEAD~4")
+    ] == ["d: write many"]
 
 
 def test_lines_above_the_ceiling_fail_and_so_do_many_below_it() -> None:

@@ -24,8 +24,8 @@ from edge_runtime.answer.durability import Durability
 from edge_runtime.answer.events.tracker import EventTracker
 from edge_runtime.answer.gate.adaptive import AdaptiveGate
 from edge_runtime.answer.gate.budget import Budget
+from edge_runtime.answer.gate.selection import Selection
 from edge_runtime.answer.handover import Escalation, HandOver, Join
-from edge_runtime.answer.selection import Selection
 from edge_runtime.clock import Clock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.io.sinks import Sink

@@ -141,6 +141,18 @@ def test_a_closed_standard_output_swallows_answers() -> None:
     assert metrics.dropped == {"stdout_closed": 1}
 
 
+def test_what_memory_does_not_hold_is_dropped_counted_and_reported() -> None:
+    pipe = Pipe(max_pending_bytes=10_000)
+    for i in range(2000):
+        pipe.send(i)
+    dropped = pipe.metrics.dropped["stdout_full"]
+    assert dropped > 0
+    lines = ids(pipe.read())
+    assert len(lines) + dropped == 2000
+    assert len(pipe.done) == 2000
+    pipe.close()
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         StdoutSinkConfig(max_pending_bytes=0)

@@ -104,7 +104,7 @@ def budget(**config: Any) -> Callable[[Metrics], None]:
             one.restrict(0.1)
         while (refused := one.spend(100)) is None:
             pass
-        metrics.dropped[f"budget_{refused}"] += 1  # as edge_runtime.answer.selection does
+        metrics.dropped[f"budget_{refused}"] += 1  # as edge_runtime.answer.gate.selection does
 
     return spend
 

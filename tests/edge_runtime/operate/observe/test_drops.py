@@ -143,7 +143,7 @@ def test_names_that_are_worked_out_are_few_and_known() -> None:
         "metrics.py": 1,
         "io/mqtt/outbound_queue.py": 1,
         "answer/pipeline.py": 1,
-        "answer/selection.py": 1,
+        "answer/gate/selection.py": 1,
         "io/sinks/stdout.py": 1,
         "io/sinks/webhook.py": 1,
         "io/sources/decoding.py": 1,

@@ -6,7 +6,7 @@ import pytest
 
 from edge_runtime.answer.gate.budget import Budget
 from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.selection import Selection
+from edge_runtime.answer.gate.selection import Selection
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Hard, Prediction, SuspectPrediction

@@ -24,7 +24,7 @@ class Codec(Protocol):
         """Decode a message.
 
         Args:
-            key: from the topic; empty where the payload has to name it.
+            key: the topic's key; empty where the payload has to name it.
             payload: the message's bytes.
             received: wall-clock seconds of arrival, the stamp of readings that carry none.
 

@@ -120,9 +120,9 @@ class Cells:
         """Read a value.
 
         Args:
-            value: as it stands in the document.
-            channel: whose it is.
-            where: names the place in errors.
+            value: the value as it stands in the document.
+            channel: the value's channel.
+            where: the place, for errors.
 
         Returns:
             The number; None for a missing value.

@@ -62,13 +62,13 @@ def load_codec(
     """Make the codec that a configuration asks for; no other one is imported.
 
     Args:
-        config: which one, and how.
+        config: the codec's type and settings.
         channels: the model's channels, in order; messages bring no masks (`Channel.mask_of`).
         rate_hz: the model's own sample rate, by which messages without a stamp are dated back from their arrival; 0
             gives their first sample the arrival time.
         notice: told of messages that lack the default time field, which then count as taken on arrival; None: such a
             message is refused.
-        frame: of a model that takes pictures.
+        frame: the frame of a model that takes pictures.
 
     Raises:
         ConfigError: the library it needs is not installed, or the configuration does not fit the channels.
@@ -97,11 +97,11 @@ def load_parts(
     """Make a codec for each of several kinds of messages that bring a part of the channels, as topics of their own do.
 
     Args:
-        config: of all of them; what it maps or states of a channel counts where that channel comes.
+        config: settings of all of them; what they map or state of a channel counts where that channel comes.
         channels: the model's channels, in order.
         groups: channels that each kind of message brings.
-        rate_hz: as in `load_codec`.
-        notice: as in `load_codec`.
+        rate_hz: the model's own sample rate, as in `load_codec`.
+        notice: callback, as in `load_codec`.
 
     Raises:
         ConfigError: as `load_codec`, or a group names what is no channel.

@@ -50,7 +50,7 @@ def converted(
     Args:
         codec: decodes.
         stated: unit by channel name.
-        channels: of the model, in order.
+        channels: the model's channels, in order.
         brings: names of the channels that messages bring; empty: all.
 
     Raises:

@@ -160,7 +160,7 @@ class CsvCodec:
         config: how rows are cut and what their columns are.
         channels: the model's channels, in order.
         rate_hz: the model's own rate; 0 where unknown.
-        notice: as of `edge_runtime.io.codecs.fields.FieldReader`.
+        notice: callback, as in `edge_runtime.io.codecs.fields.FieldReader`.
     """
 
     name = "csv"

@@ -39,10 +39,10 @@ class DocumentReader:
     """Makes readings of decoded documents.
 
     Args:
-        config: where things stand.
+        config: paths of values, stamps and keys.
         names: the model's channels, in order.
         rate_hz: the model's own rate; 0 where unknown.
-        notice: as in `edge_runtime.io.codecs.fields.FieldReader`.
+        notice: callback, as in `edge_runtime.io.codecs.fields.FieldReader`.
 
     Raises:
         ConfigError: `config` does not fit the model's channels.
@@ -82,10 +82,10 @@ class DocumentReader:
         """Read one document with this reader's own rules.
 
         Args:
-            document: as the format's library returned it.
-            key: from the topic, or empty.
+            document: the message as the format's library returned it.
+            key: the topic's key, or empty.
             received: wall-clock seconds of arrival.
-            scan: as in `numbers.matrix`.
+            scan: whether to look for booleans, as in `numbers.matrix`.
 
         Raises:
             InputError: whatever is wrong with it.

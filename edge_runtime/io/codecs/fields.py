@@ -44,7 +44,7 @@ class FieldReader:
     """Makes readings of decoded documents, value by value.
 
     Args:
-        config: where things stand.
+        config: paths of values, stamps and keys.
         names: the model's channels, in order.
         rate_hz: the model's own rate; 0 where unknown.
         notice: told of messages that lack the default time field, which then count as taken on arrival; None: such a
@@ -96,10 +96,10 @@ class FieldReader:
         """Read one document.
 
         Args:
-            document: as the format's library returned it.
-            key: from the topic, or empty.
+            document: the message as the format's library returned it.
+            key: the topic's key, or empty.
             received: wall-clock seconds of arrival.
-            scan: as in `numbers.matrix`.
+            scan: whether to look for booleans, as in `numbers.matrix`.
 
         Returns:
             Readings; none where `DocumentConfig.select` passes over the message, or all its values are missing.

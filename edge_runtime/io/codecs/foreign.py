@@ -36,7 +36,7 @@ def explained(error: InputError, payload: bytes, codec: str) -> InputError:
     """Return the refusal of a payload under the cause that its first bytes show, or else as it is.
 
     Args:
-        error: that of the codec.
+        error: the codec's refusal.
         payload: the whole message.
         codec: name of the codec.
     """

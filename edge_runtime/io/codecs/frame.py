@@ -60,7 +60,7 @@ class FrameCodec:
 
     Args:
         config: format and limits.
-        frame: of the model; None: it takes no pictures.
+        frame: the model's frame; None: it takes no pictures.
         jpeg: JPEG is expected.
 
     Raises:

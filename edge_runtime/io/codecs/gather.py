@@ -61,7 +61,7 @@ class Gather:
     """Gathers the values of one message.
 
     Args:
-        rules: of the codec.
+        rules: the codec's rules.
     """
 
     def __init__(self, rules: GatherRules) -> None:
@@ -80,7 +80,7 @@ class Gather:
         """Take values that belong together.
 
         Args:
-            key: whose they are.
+            key: the values' key.
             t: their stamp in seconds; None where there is none.
             values: number by channel, counted in the model's order; at least one.
 
@@ -105,7 +105,7 @@ class Gather:
         """Take an array of samples.
 
         Args:
-            key: whose they are.
+            key: the samples' key.
             t: stamp of the first, or one for each, in seconds; None where there is none.
             values: (n_samples, n_channels) float32, finite, C-contiguous.
             channels: channel of each column; None: all of the model, in its order.

@@ -85,10 +85,10 @@ class InfluxCodec:
     """Decodes line protocol.
 
     Args:
-        config: which lines and fields are meant.
+        config: the lines and fields that are meant.
         names: the model's channels, in order.
         rate_hz: the model's own rate, by which lines without a stamp are dated back; 0 where unknown.
-        notice: as of `edge_runtime.io.codecs.fields.FieldReader`.
+        notice: callback, as in `edge_runtime.io.codecs.fields.FieldReader`.
 
     Raises:
         ConfigError: the mapping of channels does not fit the model.

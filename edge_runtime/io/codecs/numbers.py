@@ -281,7 +281,7 @@ def stamps(value: Any, n: int, unit: StampUnit) -> float | Float64:
         value: one number (the first sample's stamp) or a list of `n`; ISO 8601 texts where the unit is ``iso8601``, and
             texts of numbers where it is another.
         n: samples in the message.
-        unit: of the numbers; ``auto`` as `unit_of_date` finds it.
+        unit: the numbers' unit; ``auto`` as `unit_of_date` finds it.
 
     Returns:
         Seconds: a float for one stamp, float64 (n,) for one per sample.

@@ -39,7 +39,7 @@ def finder(path: str, absent: Any = None) -> Find:
     """Make the function that finds the value at a path.
 
     Args:
-        path: as in the module's table; empty leads nowhere.
+        path: a path of the module's table; empty leads nowhere.
         absent: what the function returns where the path leads nowhere.
 
     Raises:

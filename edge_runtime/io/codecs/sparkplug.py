@@ -113,9 +113,9 @@ class SparkplugCodec:
     """Decodes Sparkplug B.
 
     Args:
-        config: which metrics are meant.
+        config: the metrics that are meant.
         channels: the model's channels, in order.
-        notice: as of `edge_runtime.io.codecs.fields.FieldReader`.
+        notice: callback, as in `edge_runtime.io.codecs.fields.FieldReader`.
 
     Raises:
         ConfigError: the mapping of channels does not fit the model.

@@ -32,7 +32,7 @@ class TimeReader:
     """Reads the time field of messages.
 
     Args:
-        kind: of the field; any but ``none``.
+        kind: the field's kind; any but ``none``.
         mark: byte order as the struct module has it, ``<`` or ``>``.
     """
 

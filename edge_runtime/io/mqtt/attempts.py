@@ -28,7 +28,7 @@ class Attempts:
     """The attempts to connect to one broker.
 
     Args:
-        config: which broker, and which versions may be tried.
+        config: the broker, and the versions that may be tried.
         name: its name in the configuration, for the log.
         retry: waits between attempts.
         rng: jitter.
@@ -71,7 +71,7 @@ class Attempts:
         """Take note that an attempt failed, or a connection was lost.
 
         Args:
-            why: for the log, which is told once per outage and reason.
+            why: the reason, for the log, which is told once per outage and reason.
             now: monotonic time, seconds.
             was_connected: the broker had accepted us.
             client_id: the one that the connection had.

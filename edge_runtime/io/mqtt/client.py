@@ -51,7 +51,7 @@ class BrokerClient:
     """Client of one broker, which reconnects until it is closed.
 
     Args:
-        config: which broker, and how.
+        config: the broker's settings.
         name: its name in the configuration; for messages, metrics and the default client id.
         metrics: counts drops, and shows ``connected{broker="NAME"}``.
         application: part of the default client id (see `BrokerConfig.session_name`).
@@ -126,7 +126,7 @@ class BrokerClient:
 
         Args:
             filters: topic filters and their QoS.
-            receive: is handed the messages.
+            receive: receiver of the messages.
             key_of: names a topic's key, whose messages keep their order; None: each topic is a key.
 
         Raises:
@@ -165,7 +165,7 @@ class BrokerClient:
         """Have the broker publish `will` once the connection is lost; before `open`.
 
         Args:
-            will: for the broker to publish.
+            will: the message that the broker publishes.
             farewell: published at the end of a connection in good order.
             there: makes what is published each time the broker accepts the connection, over the will of the one before.
 
@@ -208,7 +208,7 @@ class BrokerClient:
         """Queue messages. They leave at the end of the iteration, or when the broker is back.
 
         Args:
-            messages: in order; topics are valid.
+            messages: the messages in order; their topics are valid.
             done: called when all are handed over (QoS 0: written to the socket; QoS 1 and 2: acknowledged), or dropped
                 by the queue's policy and counted.
             dropped: see `OutboundQueue.enqueue`.

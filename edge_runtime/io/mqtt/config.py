@@ -163,7 +163,7 @@ class BrokerConfig:
         """Return the client id: as configured, or one that is the same after a restart on this host.
 
         Args:
-            name: of this broker's table.
+            name: the name of this broker's table.
             application: `AppConfig.name`, which tells several applications on one host apart.
             host: name of this host that was kept (`edge_runtime.app.composition.names`); empty: its name of today.
         """

@@ -144,7 +144,7 @@ class Connection:
 
     Args:
         client: made by `make_client`.
-        config: for timeouts and limits.
+        config: timeouts and limits.
         identity: the one that `client` was made with.
         listener: hears what is read.
 

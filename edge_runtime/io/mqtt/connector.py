@@ -23,7 +23,7 @@ class Connector:
     thread; then it is gone. A result that is not wanted any more is closed by its holder.
 
     Args:
-        name: of the broker; shows in the thread's name.
+        name: the broker's name; shows in the thread's name.
     """
 
     def __init__(self, name: str) -> None:

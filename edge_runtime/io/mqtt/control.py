@@ -137,7 +137,7 @@ def decode_property_block(body: bytes, at: int, packet: int, *, last: bool = Fal
 
     Args:
         body: the packet without its fixed header.
-        at: where the length begins.
+        at: index where the length begins.
         packet: first byte of the packet, or `WILL`.
         last: nothing may follow.
 

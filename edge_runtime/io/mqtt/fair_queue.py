@@ -76,7 +76,7 @@ class FairQueue:
     """Messages that wait, by key.
 
     Args:
-        place_of: from a topic to its prefix and its key.
+        place_of: function from a topic to its prefix and its key.
         max_bytes: the room, as `weight` counts.
 
     Attributes:

@@ -32,8 +32,8 @@ class InboundQueue:
 
     Args:
         config: the bounds.
-        name: of the broker, for the log.
-        router: who gets what.
+        name: the broker's name, for the log.
+        router: the subscriptions that messages go to.
         metrics: counts drops.
 
     Attributes:

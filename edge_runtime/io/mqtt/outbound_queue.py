@@ -89,7 +89,7 @@ class OutboundQueue:
         max_bytes: the same in bytes of topic and payload.
         drop_oldest: what leaves when it is full: the oldest, or else the newest.
         dropped: reasons are counted here.
-        rng: where packet ids begin, so that acknowledgements to an earlier run seldom meet ours.
+        rng: source of the first packet id, so that acknowledgements to an earlier run seldom meet ours.
         max_inflight: the most that `Limits.window` will be. Twice as many packet ids are used, at least 2,048.
     """
 
@@ -151,7 +151,7 @@ class OutboundQueue:
         """Queue messages; `done` is among `take_finished` when all are handed over, or dropped and counted.
 
         Args:
-            messages: in order.
+            messages: the messages in order.
             done: called once.
             dropped: counter of their sender's own for their drops; None: the queue's.
         """
@@ -266,7 +266,7 @@ class OutboundQueue:
         """Move messages onto the wire, as far as the window and the room allow.
 
         Args:
-            offered: where in the stream the packets will begin; `written` compares against it.
+            offered: the place in the stream where the packets will begin; `written` compares against it.
             room: bytes that the connection is willing to buffer; the last packet may exceed it.
 
         Returns:

@@ -34,7 +34,7 @@ class Subscription:
 
     Args:
         filters: topic filters and their QoS.
-        receive: is handed the messages.
+        receive: receiver of the messages.
         key_of: names a topic's key; None: each topic is a key.
         guarded: `receive` is a side channel's: it gets no message that its filters do not cover.
 

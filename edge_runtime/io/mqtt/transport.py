@@ -127,7 +127,7 @@ class Transport:
         sock: connected, TLS handshake done.
         version: the MQTT version of the connection, `V311` or `V5`.
         max_packet_bytes: largest packet to accept.
-        max_held_bytes: of messages that wait; a flood is read in parts of an eighth of it. None: no bound.
+        max_held_bytes: bytes of messages that may wait; a flood is read in parts of an eighth of it. None: no bound.
 
     Attributes:
         offered: bytes ever put into the out-buffer.

@@ -81,7 +81,7 @@ def decode_variable(data: bytes, at: int, what: str) -> tuple[int, int]:
     """Decode a variable byte integer that must be complete and in its shortest form.
 
     Args:
-        data: where it lies.
+        data: the bytes that hold it.
         at: index of its first byte.
         what: what it is, for the message.
 

@@ -53,7 +53,7 @@ def iter_messages(path: Path, refuse: Refused) -> Iterator[tuple[int, Message]]:
     """Read the messages of a file.
 
     Args:
-        path: of the file.
+        path: the file.
         refuse: called with each line that holds none, which is then left out.
 
     Yields:

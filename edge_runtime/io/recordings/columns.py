@@ -37,7 +37,7 @@ def time_positions(names: Sequence[str], taken: Collection[int | None] = ()) -> 
     """Find the columns that are called like stamps; several where the names alone do not decide.
 
     Args:
-        names: of all columns.
+        names: the names of all columns.
         taken: positions of columns that hold something else.
     """
     for known in (TIME_COLUMNS, OTHER_TIME_COLUMNS):
@@ -76,7 +76,7 @@ def seconds_of(column: Sequence[Any], unit: TimeUnit) -> Float64:
 
     Args:
         column: numbers, texts of numbers, ISO 8601 texts (``unit`` is ``iso8601``), or dates and times.
-        unit: of numbers.
+        unit: the unit of numbers.
 
     Raises:
         InputError: ``bad_time``; names the row, counted from 1.

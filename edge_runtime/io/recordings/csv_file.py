@@ -33,7 +33,7 @@ def open_csv(path: Path, delimiter: str = "") -> Iterator[tuple[list[str], Itera
     The first column of a file whose rows have one cell more than the header, as R writes for row names, is called "".
 
     Args:
-        path: of the file.
+        path: the file.
         delimiter: one character; empty: comma, semicolon, tab or bar, whichever the header holds most of.
 
     Returns:

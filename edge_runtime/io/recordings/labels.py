@@ -170,10 +170,10 @@ def read_labels(path: Path, labels: Labels, played: Played, column: str = "label
     writes. Without ``start`` or ``end`` the label holds from the beginning or to the end.
 
     Args:
-        path: of the file.
+        path: the file.
         labels: receives them.
         played: files that rows may name.
-        column: in place of ``label``.
+        column: the column's name, in place of ``label``.
 
     Raises:
         ConfigError: it cannot be read, lacks the column ``label``, or a row cannot be used; names the line.

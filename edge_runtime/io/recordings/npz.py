@@ -81,8 +81,8 @@ class _Stream:
 
     Args:
         reopen: opens the file of the array again.
-        path: for messages.
-        name: of the array.
+        path: the file's path, for messages.
+        name: the array's name.
 
     Raises:
         ConfigError: the array cannot be read in this way.

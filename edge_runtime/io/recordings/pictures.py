@@ -37,10 +37,10 @@ def picture_readings(
     behind the other, at the contract's highest rate or `RecordingLayout.rate_hz`.
 
     Args:
-        path: of the picture or folder.
-        contract: of a model that takes pictures.
+        path: the picture or folder.
+        contract: the contract of a model that takes pictures.
         layout: key and rate.
-        key: of a lone picture.
+        key: a lone picture's key.
         refuse: called with each picture that cannot be used.
         labelled: called with the stamp and folder of each picture.
 

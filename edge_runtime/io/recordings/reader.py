@@ -60,7 +60,7 @@ def iter_readings(
     Args:
         path: the recording.
         contract: channels and rate of the model that will see it.
-        layout: where things stand in it.
+        layout: the places of stamps, keys and channels in it.
         key: what readings belong to where neither file nor layout says; empty: the file's name without suffix.
         on_refused: called with each line or row that cannot be used, which is then left out. None: it is raised, and
             the reading ends there.
@@ -100,8 +100,8 @@ def iter_blocks(
     Args:
         path: the recording.
         contract: channels, units and rate of the model.
-        layout: where things stand in it.
-        key: as in `iter_readings`.
+        layout: the places of stamps, keys and channels in it.
+        key: the default key, as in `iter_readings`.
         on_refused: called with each line or row that cannot be read. Empty cells are NaN.
 
     Raises:

@@ -78,8 +78,8 @@ class Score:
 
     Args:
         classes: the model's labels.
-        labels: of the recordings.
-        name: as it appears in messages and metrics.
+        labels: the recordings' labels.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(self, classes: Sequence[str], labels: Labels, *, name: str = "score") -> None:

@@ -172,7 +172,7 @@ def to_physical(
     A channel whose unit neither the layout nor its column states is taken as it is.
 
     Args:
-        path: of the file, for messages.
+        path: the file's path, for messages.
         contract: channels and units of the model.
         layout: states factors and units.
         columns: name of each channel's column, which may state a unit, too, by the channel's position in the model.

@@ -29,7 +29,7 @@ class Tally:
     """Sink that counts answers by label.
 
     Args:
-        name: as it appears in messages and metrics.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(self, *, name: str = "tally") -> None:

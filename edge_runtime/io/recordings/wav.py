@@ -41,9 +41,9 @@ def read_sound(path: Path, rate_hz: float, channels: int = 1) -> Iterator[Float3
     """Sound of a file in pieces, -1 to 1, at another rate (`edge_runtime.base.media.resample`).
 
     Args:
-        path: of the file.
-        rate_hz: wanted.
-        channels: wanted: the file's, or one, which is the mean of the file's.
+        path: the file.
+        rate_hz: the wanted rate.
+        channels: the wanted number: the file's, or one, which is the mean of the file's.
 
     Yields:
         (n, channels) samples; together those of the whole file, rounded up.

@@ -34,8 +34,8 @@ class RecordingWriter:
     `sync` brings it onto the disk, so a power cut costs what came after, and at most one row is torn.
 
     Args:
-        path: of the file; it must not exist.
-        channels: of each row, in order.
+        path: the file; it must not exist.
+        channels: each row's channels, in order.
         labelled: whether rows have a label.
 
     Raises:
@@ -64,10 +64,10 @@ class RecordingWriter:
         """Append samples.
 
         Args:
-            key: whose.
+            key: the samples' key.
             t: stamps, (n,) seconds.
             values: (n, channels).
-            person: whose movements they are; empty: the key stands for the person.
+            person: the person who moves; empty: the key stands for the person.
             label: class of all of them; only where the file has labels.
 
         Raises:

@@ -43,11 +43,11 @@ def build_sink(
     """Make a sink. It opens nothing before `Sink.open`.
 
     Args:
-        config: which one.
-        name: as it appears in messages and metrics.
+        config: the sink's type and settings.
+        name: the sink's name in messages and metrics.
         broker_clients: brokers by name.
         metrics: receives its counts.
-        clock: where time comes from.
+        clock: source of time.
         describe: what answers may hold.
         state: a file of state, beside which a sink keeps its own; None: nothing is kept.
 

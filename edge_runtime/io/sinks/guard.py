@@ -77,7 +77,7 @@ def bounds_of(policies: Sequence[SinkPolicy], limits: Sequence[int | None]) -> l
     """Return the bounds of each sink.
 
     Args:
-        policies: of all sinks, in order.
+        policies: the policies of all sinks, in order.
         limits: readings that each source may have on their way at a time; None for one that waits without loss.
     """
     lossy = [limit for limit in limits if limit is not None]

@@ -90,7 +90,7 @@ class JsonlSink:
     Args:
         config: the file.
         metrics: counts what is dropped, and ``jsonl_errors_total``.
-        name: as it appears in messages and metrics.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(self, config: JsonlSinkConfig, metrics: Metrics, *, name: str = "jsonl") -> None:

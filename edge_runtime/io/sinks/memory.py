@@ -13,7 +13,7 @@ class MemorySink:
 
     Args:
         hold: do not report answers as handed over until `release` is called, as a slow destination would.
-        name: as it appears in messages and metrics.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(self, *, hold: bool = False, name: str = "memory") -> None:

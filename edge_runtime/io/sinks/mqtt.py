@@ -117,7 +117,7 @@ class MqttSink:
         config: topic and QoS.
         broker_client: the broker; shared with others.
         metrics: counts drops, and topics that had to be changed.
-        name: as it appears in messages and metrics.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ def encode_value(text: str, name: str, *, shorten: bool = False) -> str:
 
     Args:
         text: the value.
-        name: of the field that it stands for.
+        name: the field that it stands for.
         shorten: the topic would be longer than MQTT allows.
     """
     if not text:

@@ -91,7 +91,7 @@ def check_broker(config: SparkplugSinkConfig, broker: BrokerConfig, users: Seque
     """Refuse a broker whose connection cannot be that of an edge node.
 
     Args:
-        config: of the sink.
+        config: the sink's settings.
         broker: the one that it names.
         users: names of the brokers of all sources and sinks, and of updates; one stands once for each use.
 
@@ -117,13 +117,13 @@ class SparkplugSink:
     """Publishes answers as an edge node, and is the `edge_runtime.io.mqtt.presence.Presence` of its broker's client.
 
     Args:
-        config: which node.
+        config: the edge node's settings.
         broker_client: the broker, for this sink alone.
         metrics: counts births, coalesced predictions and drops.
         clock: monotonic for the rate, wall for the time of payloads.
         describe: what the model that answers has to say.
-        bd_seq_file: where the birth and death sequence is kept over restarts; None: nowhere.
-        name: as it appears in messages and metrics.
+        bd_seq_file: file of the birth and death sequence, kept over restarts; None: it is not kept.
+        name: the sink's name in messages and metrics.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class BirthDeathSequence:
     the connection that it left, and the late death of that one would end the new one in the eyes of a host.
 
     Args:
-        path: where it is kept; None: it begins at 0 with each process.
+        path: the number's file; None: it begins at 0 with each process.
     """
 
     def __init__(self, path: Path | None) -> None:

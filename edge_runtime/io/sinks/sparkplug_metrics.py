@@ -41,7 +41,7 @@ def definitions(described: Described, *, scores: bool) -> dict[str, Definition]:
 
     Args:
         described: the answers.
-        scores: with a metric for each label.
+        scores: whether each label has a metric.
     """
     output, labels = described.manifest.output, described.labels
     found = [*_PREDICTION]
@@ -82,8 +82,8 @@ def values(answer: Answer, labels: Sequence[str]) -> dict[str, Value]:
     """Return the values of an answer by metric, whether defined or not.
 
     Args:
-        answer: of any kind.
-        labels: of its scores, in their order.
+        answer: an answer of any kind.
+        labels: the labels of its scores, in their order.
     """
     if isinstance(answer, Event):
         name = _part("events", answer.event)

@@ -226,8 +226,8 @@ class EdgeNode:
 
         Args:
             device: see `device`.
-            values: by metric.
-            time_ms: of all of them.
+            values: the answer's values, by metric.
+            time_ms: the time of all of them, milliseconds.
             done: called when they are written, or left by rule 7.
         """
         device.held = None

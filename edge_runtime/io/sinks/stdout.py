@@ -60,8 +60,8 @@ class StdoutSink:
         config: how much may wait.
         metrics: counts what is dropped.
         clock: bounds the time that closing may take.
-        name: as it appears in messages and metrics.
-        fd: where to write; it is not closed.
+        name: the sink's name in messages and metrics.
+        fd: the descriptor to write to; it is not closed.
     """
 
     def __init__(

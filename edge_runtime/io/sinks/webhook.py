@@ -160,9 +160,9 @@ class WebhookSink:
     Args:
         config: the endpoint.
         metrics: counts what is dropped, and ``webhook_requests_total``, ``webhook_failures_total``.
-        clock: where time comes from.
-        name: as it appears in messages and metrics.
-        rng: where the jitter of the back-off comes from.
+        clock: source of time.
+        name: the sink's name in messages and metrics.
+        rng: source of the back-off's jitter.
 
     Raises:
         ConfigError: a file that the configuration names is missing or unusable.

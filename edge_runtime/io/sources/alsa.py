@@ -88,11 +88,11 @@ class AlsaSource(DeviceStream):
     """Records from a microphone.
 
     Args:
-        config: which one.
+        config: the microphone's settings.
         contract: channels and rate of the model.
         metrics: counts what came, and what was lost: each overrun as ``overrun``.
-        clock: when samples arrived.
-        name: as it appears in messages and metrics.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
         rng: spreads the attempts to start the recorder again.
 
     Raises:

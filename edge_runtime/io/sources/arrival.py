@@ -153,7 +153,7 @@ class ArrivalStamps:
     """Arrival clocks of all streams, bounded in number; see the rules above.
 
     Args:
-        contract: of the model.
+        contract: the model's contract.
         max_keys: keys remembered; the one silent for longest leaves first.
         back_s: rule 6.
     """
@@ -189,7 +189,7 @@ class ArrivalStamps:
         """Return the readings of one iteration with stamps.
 
         Args:
-            readings: in the order of arrival; those without a stamp of their own have that of their arrival.
+            readings: the readings in order of arrival; those without a stamp of their own have that of their arrival.
             now: monotonic seconds.
         """
         stamped = list(readings)
@@ -284,7 +284,7 @@ class Turn:
     came together.
 
     Args:
-        stamps: of the streams.
+        stamps: arrival clocks of the streams.
         clock: monotonic time.
     """
 

@@ -92,7 +92,7 @@ class Beside:
     Args:
         metrics: counts ``paused``.
         process: decodes them; None: their codec does, on that thread.
-        max_bytes: of a message; a larger one is refused as soon on the loop.
+        max_bytes: the most bytes of a message; a larger one is refused as soon on the loop.
         costly: tells which are costly, where their size does not.
     """
 
@@ -237,8 +237,8 @@ class DecodingProcess:
     """A child process that decodes, begun when the first message comes.
 
     Args:
-        config: of the codec.
-        contract: of the model.
+        config: the codec's settings.
+        contract: the model's contract.
         notice: told what the codec has to say.
     """
 
@@ -283,8 +283,8 @@ def beside_the_loop(
     """Make the way of costly messages; None where none is, or they bring what later ones need.
 
     Args:
-        config: of the codecs.
-        contract: of the model.
+        config: the codecs' settings.
+        contract: the model's contract.
         codecs: one, or one for each topic filter.
         metrics: receives its counts.
         notice: told what a codec has to say.

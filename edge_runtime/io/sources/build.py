@@ -56,12 +56,12 @@ def build_source(
     """Make a source. It opens nothing before `Source.open`.
 
     Args:
-        config: which one.
-        name: as it appears in messages and metrics.
+        config: the source's type and settings.
+        name: the source's name in messages and metrics.
         contract: channels and rate that its codec must produce.
         broker_clients: brokers by name.
         metrics: receives its counts.
-        clock: where time comes from.
+        clock: source of time.
         live: see `edge_runtime.io.sources.mqtt.make_source`.
 
     Raises:
@@ -128,7 +128,7 @@ def require_channels(configs: Sequence[SourceConfig], contract: InputContract) -
 
     Args:
         configs: all sources of an application.
-        contract: of the model; a channel that says whether another one is missing is made, not brought.
+        contract: the model's contract; a channel that says whether another one is missing is made, not brought.
 
     Raises:
         ConfigError: names the channels or topics, and what to write.
@@ -179,8 +179,8 @@ def as_recording(sources: Sequence[SourceConfig], files: Sequence[Path]) -> Reco
     """Return the settings by which files are read as live sources read what they receive.
 
     Args:
-        sources: of an application: mqtt sources for captured messages, or one other.
-        files: to be played.
+        sources: an application's sources: mqtt sources for captured messages, or one other.
+        files: the files to be played.
 
     Raises:
         ConfigError: there is none, they are of several kinds, or what such a source receives is not kept in files.

@@ -89,8 +89,8 @@ class Decoder:
 
     Args:
         codec: decodes one message.
-        metrics: where to count.
-        clock: where time comes from, for the decode stage.
+        metrics: the counters.
+        clock: source of time, for the decode stage.
     """
 
     def __init__(self, codec: Codec, metrics: Metrics, clock: Clock | None = None) -> None:
@@ -142,7 +142,7 @@ class Decoder:
 
         Args:
             error: why.
-            key: whose message it is, where known.
+            key: the message's key, where known.
             payload: the message, or its start.
             size: bytes of the message, where `payload` is but its start.
         """

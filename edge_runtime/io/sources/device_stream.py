@@ -32,10 +32,10 @@ class DeviceStream(ABC):
     """A source over a device that may vanish and come back. Everything happens on the loop's thread.
 
     Args:
-        name: as it appears in messages and metrics.
+        name: the source's name in messages and metrics.
         device: what the user calls the device.
         metrics: counts reopened devices, and what a source counts besides.
-        clock: when samples arrived.
+        clock: source of the times of arrival.
         in_flight: deliveries that may wait for their `done`; then `_behind` is true.
         rng: spreads the attempts to open it again.
     """

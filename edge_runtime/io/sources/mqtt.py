@@ -161,11 +161,11 @@ class MqttSource:
     Args:
         config: what to subscribe to.
         broker_client: the broker; shared with others.
-        decoder: from payloads to readings; with `MqttSourceConfig.channels`, one for each topic filter.
+        decoder: decoder of payloads; with `MqttSourceConfig.channels`, one for each topic filter.
         metrics: counts topics that give no key, and retained messages.
-        clock: when messages arrived.
-        name: as it appears in messages and metrics.
-        contract: of the model; its channels' rules decide on retained messages.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
+        contract: the model's contract; its channels' rules decide on retained messages.
         beside: takes messages that are costly to decode; None: all are decoded on the loop.
     """
 
@@ -285,8 +285,8 @@ def make_source(
         broker: the broker's client, or what stands in for it.
         contract: channels and rate of the model.
         metrics: receives its counts.
-        clock: when messages arrived.
-        name: as it appears in messages and metrics.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
         live: the loop turns while messages come, so costly ones may be decoded beside it.
 
     Raises:

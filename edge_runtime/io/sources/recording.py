@@ -81,8 +81,8 @@ class RecordingSource:
         contract: channels and rate of the model.
         metrics: counts what is refused, and files of which no row was used (``recordings_unused_total``).
         clock: paces a recording that is not played as fast as possible.
-        name: as it appears in messages and metrics.
-        on_labels: as in `edge_runtime.io.recordings.reader.iter_readings`.
+        name: the source's name in messages and metrics.
+        on_labels: callback, as in `edge_runtime.io.recordings.reader.iter_readings`.
         recordings: files with their keys, in place of what `RecordingConfig.files` expands to.
     """
 

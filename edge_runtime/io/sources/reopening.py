@@ -27,11 +27,11 @@ class Reopening:
     Counts ``source_reopens_total``.
 
     Args:
-        name: of the source, for the log.
+        name: the source's name, for the log.
         attempt: opens it, or raises `Unreachable`; ConfigError where trying again would not help.
-        metrics: where to count.
-        retry: how long to wait.
-        rng: where the jitter comes from.
+        metrics: the counters.
+        retry: the waits between attempts.
+        rng: source of the jitter.
     """
 
     def __init__(

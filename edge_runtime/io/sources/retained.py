@@ -33,7 +33,7 @@ class Retained:
 
     Args:
         hold: see rule 1.
-        contract: of the model; None: no channel's rule is ``previous``.
+        contract: the model's contract; None: no channel's rule is ``previous``.
         metrics: counts ``retained`` drops.
     """
 

@@ -87,11 +87,11 @@ class SerialSource(DeviceStream):
     """Reads messages from a serial port.
 
     Args:
-        config: which port.
-        decoder: from messages to readings.
+        config: the port's settings.
+        decoder: decoder of messages.
         metrics: counts reopened ports.
-        clock: when messages arrived.
-        name: as it appears in messages and metrics.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
         rng: spreads the attempts to open it again.
 
     Raises:

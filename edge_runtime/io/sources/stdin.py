@@ -58,9 +58,9 @@ class StdinSource:
 
     Args:
         config: how the stream is cut.
-        decoder: from messages to readings.
-        clock: when messages arrived.
-        name: as it appears in messages and metrics.
+        decoder: decoder of messages.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
         fd: what to read; it is not closed.
     """
 

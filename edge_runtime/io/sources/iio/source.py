@@ -40,11 +40,11 @@ class IioSource(DeviceStream):
     """Reads a sensor through Industrial I/O.
 
     Args:
-        config: which one.
+        config: the sensor's settings.
         contract: channels, units and rate of the model.
         metrics: counts what was read, and what was not.
-        clock: when samples arrived.
-        name: as it appears in messages and metrics.
+        clock: source of the times of arrival.
+        name: the source's name in messages and metrics.
         rng: spreads the attempts to open it again.
     """
 

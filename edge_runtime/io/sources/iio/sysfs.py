@@ -77,8 +77,8 @@ class Sensor:
     """A sensor that is there.
 
     Args:
-        folder: where sysfs has it.
-        config: which of its channels are wanted, and how.
+        folder: the sensor's folder in sysfs.
+        config: the channels that are wanted, and how.
         contract: channels, units and rate of the model.
         source: name of the source, for messages.
     """
@@ -232,7 +232,7 @@ class Sensor:
         """Have the driver collect these channels, and its time stamps where it has them; the others are switched off.
 
         Args:
-            channels: as `channels` gave them.
+            channels: the channels that `channels` gave.
             watermark: samples that make the device readable.
             length: samples that the buffer holds.
 

@@ -54,12 +54,12 @@ def key_drift(
     """Put the figures of one key together.
 
     Args:
-        reference: of the bundle.
+        reference: the bundle's reference.
         shares: means of the last looks as shares of the thresholds, by repair; None before there are enough.
         repairs: those that are looked for.
-        distance: from the beginning; None where the bundle has no own past.
-        difference: from the beginning, of the mean features of the last looks; None before there are enough.
-        looks: of the beginning, so far.
+        distance: the distance from the beginning; None where the bundle has no own past.
+        difference: the last looks' mean features less the beginning's; None before there are enough.
+        looks: the beginning's looks so far.
     """
     mounted = {} if shares is None else _mounting(shares, repairs, reference.channels)
     whole: float | None = None

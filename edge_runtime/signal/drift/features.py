@@ -110,7 +110,7 @@ class Repairs:
     """Several repairs, applied together.
 
     Args:
-        repairs: of the channels.
+        repairs: the channels' repairs.
         channels: names, in the order of the statistics.
     """
 

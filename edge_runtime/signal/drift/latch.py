@@ -52,7 +52,7 @@ class Ring:
     """The last `LOOKS` rows of one key.
 
     Args:
-        width: of a row.
+        width: the length of a row.
         limit: size up to which a value counts.
     """
 

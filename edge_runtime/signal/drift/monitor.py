@@ -70,7 +70,7 @@ class Drift:
     """Detectors of a bundle, for all keys. All methods belong to the loop's thread.
 
     Args:
-        config: which detectors run.
+        config: the detectors that run.
         max_keys: keys held at a time; the one silent longest leaves first.
         metrics: receives, by cause, ``drift_alarms_total{cause="unit"}`` and the gauge ``drift_alarms{cause="unit"}``,
             and ``suspect_windows_total{reason="unit"}``.

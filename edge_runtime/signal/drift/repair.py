@@ -51,7 +51,7 @@ class RepairTest:
     """Scores of a bundle's repairs.
 
     Args:
-        reference: of the training data, with repairs.
+        reference: the training data's reference, with repairs.
     """
 
     def __init__(self, reference: SensorReference) -> None:

@@ -49,7 +49,7 @@ def repair(best: Repair, channels: Sequence[str], wanted: Mapping[str, str]) -> 
 
     Args:
         best: what would undo it.
-        channels: of the repair.
+        channels: the repair's channels.
         wanted: units that the model takes, by channel.
     """
     if best.cause == "orientation":
@@ -80,7 +80,7 @@ def change(scaled: Float64, channels: Sequence[str]) -> str:
 
     Args:
         scaled: differences of means, deviations and centroids, in their usual sizes.
-        channels: of each of the three.
+        channels: the channels of each of the three.
     """
     at = int(np.abs(scaled).argmax())
     kind, way = _FEATURES[at // len(channels)], "higher" if scaled[at] > 0 else "lower"

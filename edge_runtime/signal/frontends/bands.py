@@ -24,7 +24,7 @@ class BandPowers:
     """Front end of a `Bands` stage: one row of channels * bands, those of the first channel first.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (samples, channels) or (samples,).
 
     Raises:

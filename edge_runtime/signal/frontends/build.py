@@ -10,10 +10,10 @@ def build(spec: FrontendSpec, cut_shape: tuple[int, ...], *more: tuple[int, ...]
     """Make a front end or joint.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (rows, *row) of one cut; of sound, (samples, 1).
-        more: that of further tracks, where the stage takes several. Their rows are then given flat and side by side:
-            (batch, n_cuts, rows, numbers of all of them).
+        more: cut shapes of further tracks, where the stage takes several. Their rows are then given flat and side by
+            side: (batch, n_cuts, rows, numbers of all of them).
 
     Raises:
         ManifestError: the settings do not fit the cut.

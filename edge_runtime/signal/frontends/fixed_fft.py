@@ -171,7 +171,7 @@ def _divide(z: Int16, bits: int, spare: Int16, *, check: bool) -> Iterator[_Step
     Args:
         z: contiguous.
         bits: 1 or 2.
-        spare: as many numbers, overwritten.
+        spare: a buffer of as many numbers, overwritten.
         check: x = -32768 can occur.
     """
     small = _like(spare, z)

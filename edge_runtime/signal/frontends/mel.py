@@ -37,7 +37,7 @@ class MelRows:
     """Front end of a `Mel` stage. Without PCEN it has no state, and a row depends on its cut alone.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (samples, 1) or (samples,).
 
     Raises:

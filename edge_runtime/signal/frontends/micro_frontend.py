@@ -69,7 +69,7 @@ class MicroFrontendRows:
     """See `edge_runtime.signal.frontends.Frontend`.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (samples,) or (samples, 1) of a cut: sound at 16 kHz, -1 to 1. A cut gives a row for each whole
             frame; the next cut begins `hop` samples after this one's last frame.
 

@@ -19,7 +19,7 @@ class Normaliser:
     Args:
         spec: settings.
         step_s: seconds from one row to the next.
-        bands: of a row.
+        bands: the number of bands in a row.
     """
 
     def __init__(self, spec: Pcen, step_s: float, bands: int) -> None:

@@ -21,7 +21,7 @@ class SpectrumRows:
     """Front end of a `Spectrum` stage: rows of fft // 2 + 1 magnitudes or powers, or of (2, fft // 2 + 1).
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (samples, 1) or (samples,).
 
     Raises:
@@ -58,7 +58,7 @@ class MagnitudeRows:
     """Joint of a `Magnitude` stage: (2, bins) to (bins,).
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (rows, 2, bins).
 
     Raises:
@@ -85,7 +85,7 @@ class MaskedFrames:
     """Joint of a `Masked` stage: frames of sound from complex rows and masks.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (rows, 2, bins), complex rows.
         mask_shape: (rows, bins).
 
@@ -117,7 +117,7 @@ class OverlapAdded:
     """Joint of an `OverlapAdd` stage: frames to sound; a frame gives `hop` rows of one sample.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (rows, frame).
 
     Raises:

@@ -20,7 +20,7 @@ class StatisticRow:
     """Front end of a `Statistic` stage: one row of channels * measures, those of the first channel first.
 
     Args:
-        spec: of the stage.
+        spec: the stage's settings.
         cut_shape: (samples, channels) or (samples,).
     """
 

@@ -82,7 +82,7 @@ class Intake:
     """Checks of all keys. Bounded: `max_keys` keys are held, the one that came first leaves.
 
     Args:
-        config: which checks run.
+        config: the checks that run.
         max_keys: keys held at a time.
         metrics: receives, by reason, ``suspect_keys_total{reason="rate"}``, ``suspect_windows_total{reason="rate"}``
             and the gauge ``suspect_keys{reason="rate"}``.

@@ -19,7 +19,7 @@ class Lines:
 
     Args:
         clock: monotonic time.
-        log: of the module that speaks.
+        log: the log of the module that speaks.
         room: what it is called in the log.
     """
 

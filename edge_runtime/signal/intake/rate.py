@@ -80,7 +80,7 @@ class RateCheck:
 
     Args:
         contract: the rate that the model takes.
-        references: of the training data, if the bundle has them.
+        references: the training data's references, if the bundle has them.
         max_keys: keys held; the one that came first leaves.
 
     Attributes:

@@ -169,7 +169,7 @@ class SpectrumCheck:
 
     Args:
         contract: channels and windows.
-        references: of the training data.
+        references: the training data's references.
     """
 
     def __init__(self, contract: InputContract, references: Sequence[Reference]) -> None:

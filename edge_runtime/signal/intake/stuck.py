@@ -64,7 +64,7 @@ class StuckCheck:
 
     Args:
         contract: names and units of channels.
-        references: of the training data, if the bundle has them.
+        references: the training data's references, if the bundle has them.
     """
 
     def __init__(self, contract: InputContract, references: Sequence[Reference] = ()) -> None:

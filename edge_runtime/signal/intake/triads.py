@@ -11,7 +11,7 @@ def find_triads(channels: Sequence[Channel]) -> list[tuple[int, int, int]]:
     """Find triads by name and unit: channels of one unit whose names differ in one letter alone, x, y and z.
 
     Args:
-        channels: of an input contract; masks belong to none.
+        channels: the channels of an input contract; masks belong to none.
 
     Returns:
         Columns of x, y and z of each, in the order of x; a column is in one triad at most.

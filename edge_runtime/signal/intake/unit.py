@@ -102,7 +102,7 @@ class UnitCheck:
 
     Args:
         contract: channels and windows.
-        references: of the training data; not empty.
+        references: the training data's references; not empty.
     """
 
     def __init__(self, contract: InputContract, references: Sequence[Reference]) -> None:
@@ -185,7 +185,7 @@ class _Judge:
         """Return whether a span does not fit.
 
         Args:
-            spread: of the span.
+            spread: the span's spread.
             moves: another triad shows that the sensor moves.
         """
         if not self._norm:

@@ -60,8 +60,8 @@ class Numbers:
     """Epoch and highest number of one key.
 
     Args:
-        given: where it goes on.
-        hop: of its windows.
+        given: the epoch and number from which it goes on.
+        hop: the hop of its windows.
     """
 
     __slots__ = ("epoch", "highest", "hop")

@@ -40,7 +40,7 @@ class _Frames:
     """All that is held for one key.
 
     Args:
-        numbers: that its windows have.
+        numbers: the numbers of its windows.
     """
 
     __slots__ = ("answered", "late", "newest", "numbers", "segment")

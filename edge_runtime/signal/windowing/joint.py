@@ -23,9 +23,9 @@ class Joint:
     """All that is held for one key.
 
     Args:
-        name: of the key.
-        tracks: of all channels that sensors send.
-        numbers: that its windows have.
+        name: the key's name.
+        tracks: the tracks of all channels that sensors send.
+        numbers: the numbers of its windows.
     """
 
     __slots__ = ("_routes", "name", "newest", "numbers", "segment", "settled", "tracks")

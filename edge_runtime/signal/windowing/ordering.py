@@ -124,9 +124,9 @@ class Ordering:
         """Return a block without the samples that it repeats (rule 6).
 
         Args:
-            stream: to which they belong.
+            stream: the samples' stream.
             times: their stamps, in order.
-            values: of those samples.
+            values: the samples' values.
             used: value of the newest sample that was used; None where there is none.
         """
         at = int(times.searchsorted(stream.newest))
@@ -148,9 +148,9 @@ class Ordering:
         """Set samples aside that are too old to be used (rule 2); return all that are there where they hold a window.
 
         Args:
-            stream: to which they belong.
+            stream: the samples' stream.
             times: their stamps, in order.
-            values: that the grid does not have.
+            values: the samples' values.
         """
         suspect = stream.suspect
         if suspect is not None and not 0 < times[0] - suspect[0][-1] <= self.jump_s:
@@ -227,9 +227,9 @@ class Ordering:
         """Count redelivered samples, which are expected with QoS 1, apart from those that came too late to be used.
 
         Args:
-            stream: to which they belong.
+            stream: the samples' stream.
             times: their stamps.
-            known: which of them the grid has.
+            known: whether the grid has each of them.
 
         Returns:
             Which are not counted, to be set aside (rule 2): all that are old enough, known ones as well, once one is

@@ -30,7 +30,7 @@ def cut_recording(contract: InputContract, key: str, t: float | Float64, values:
 
     Args:
         contract: what a window is.
-        key: of the windows.
+        key: the windows' key.
         t: stamp of the first sample or of each, seconds.
         values: (n, channels) of all channels that sensors send: masks are not among them.
     """

@@ -178,7 +178,7 @@ class TrackGrid(Rows):
         """Compute every grid point of a track that no later sample can change.
 
         Args:
-            segment: of its key; `Segment.last_t` is the newest sample of any channel.
+            segment: the key's segment; `Segment.last_t` is the newest sample of any channel.
             track: has taken all its samples up to `settled`, or of a closed segment all of it.
             settled: no sample up to this stamp is to come.
             lowest: first grid point that lacks a channel.

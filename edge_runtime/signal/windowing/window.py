@@ -85,7 +85,7 @@ class _Key(Stream):
     """All that is held for one key.
 
     Args:
-        numbers: that its windows have.
+        numbers: the numbers of its windows.
     """
 
     __slots__ = ("numbers", "segment")
@@ -151,8 +151,8 @@ def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered])
 
     Args:
         windows: changed here.
-        epochs: with what the outbox knows.
-        keys: that the windower holds.
+        epochs: the epochs, with what the outbox knows.
+        keys: the keys that the windower holds.
     """
     by: dict[str, int] = {}
     for at, window in enumerate(windows):

@@ -244,7 +244,7 @@ def check(answers: Float32, output: AnyOutput, *, integers: bool, name: str) -> 
         answers: (n, ...) of steps that have an answer.
         output: what they are.
         integers: the file computes with integers, whose steps show in probabilities.
-        name: of the variant, for messages.
+        name: the variant's name, for messages.
 
     Raises:
         ConfigError: they are no probabilities, or not finite.

@@ -49,11 +49,11 @@ def arrange(port: CardPort, rows: int, width: int, shape: Sequence[int], where: 
     """Find the one arrangement of a window that the file and the card allow.
 
     Args:
-        port: of the card.
-        rows: of one call.
+        port: the card's input.
+        rows: number of rows of one call.
         width: numbers of a row.
-        shape: of the tensor in the file; -1 for open sizes.
-        where: for errors.
+        shape: sizes of the tensor in the file; -1 for open sizes.
+        where: the file and its input, for errors.
         run: the file; None where its answers would tell nothing (pictures).
 
     Raises:

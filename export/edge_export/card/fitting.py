@@ -52,7 +52,7 @@ def fit(card: Card, files: Mapping[str, ModelFile]) -> Fitted:
 
     Args:
         card: the card.
-        files: by the name of their model stage.
+        files: the model files by the name of their stage.
 
     Raises:
         ConfigError: card and file do not fit; says what to change.

@@ -287,8 +287,8 @@ def _scored(facts: Facts, numbers: int, grids: int) -> Task:
     """Write the task of a model that scores each candidate.
 
     Args:
-        facts: of the file.
-        numbers: of a candidate.
+        facts: the file's facts.
+        numbers: count of a candidate's numbers.
         grids: candidates of a cell, where rows come first; 0 for other counts.
     """
     objectness = (grids > 0 and numbers > 5) or (bool(facts.labels) and numbers == 5 + len(facts.labels))

@@ -104,7 +104,7 @@ def open_file(path: Path, *, kept: bool = False, floats: bool = False) -> ModelF
     """Read a model file and open it in a child process.
 
     Args:
-        path: of the file.
+        path: the file's path.
         kept: layers that remember (LSTM, SVDF in TensorFlow Lite) run on from call to call.
         floats: the engine is to turn floats into the file's integers and back.
 

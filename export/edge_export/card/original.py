@@ -80,7 +80,7 @@ def compare(question: Question, model: bytes, rows: Array, answers: Sequence[Arr
         question: see `Question`.
         model: bytes of the original file.
         rows: (calls, rows, columns).
-        answers: of the packed model, (calls, numbers) for each output.
+        answers: the packed model's answers, (calls, numbers) for each output.
 
     Returns:
         One line that says what was compared.

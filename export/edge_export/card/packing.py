@@ -106,9 +106,9 @@ def pack_models(
 
     Args:
         path: the ``.edge`` file.
-        variants: for each variant its files by the name of their stage, in order of preference.
+        variants: each variant's files by the name of their stage, in order of preference.
         card: signal, stages, task.
-        folder: of the card, beside which the files lie that its task names.
+        folder: the card's folder, beside which the files lie that its task names.
         data: recordings; None: golden steps are made within the channels' ranges.
         max_difference: largest difference of two variants' answers; None: by precision, and by the size of the answers.
         expect: measures what the bundle expects of its sensors, by the answers of the first variant; None: nothing.

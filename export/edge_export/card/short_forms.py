@@ -31,8 +31,8 @@ def expand(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Write the short forms of a card out.
 
     Args:
-        data: as the TOML reader returned it.
-        folder: of the card.
+        data: the card, as the TOML reader returned it.
+        folder: the card's folder.
 
     Raises:
         SchemaError: a short form that cannot be read.

@@ -44,7 +44,7 @@ def choose(card: Card, files: Mapping[str, ModelFile]) -> Step:
 
     Args:
         card: the card.
-        files: by the name of their stage.
+        files: the model files by the name of their stage.
 
     Raises:
         ConfigError: it cannot be told; says what to write.
@@ -98,10 +98,10 @@ def rows_in(port: CardPort, width: int | None, shape: Sequence[int], where: str)
     """Return the rows that an input takes, from the card or from the file's sizes.
 
     Args:
-        port: of the card.
+        port: the card's input.
         width: numbers of a row.
-        shape: of the file's tensor, with the batch; -1 for open sizes.
-        where: for errors.
+        shape: sizes of the file's tensor, with the batch; -1 for open sizes.
+        where: the file and its input, for errors.
 
     Raises:
         ConfigError: neither says it.

@@ -84,7 +84,7 @@ class Targets:
         output: names the quantities.
         contract: what a window is.
         measured: files.
-        layout: where things stand in the recordings.
+        layout: places of things in the recordings; None for the default ones.
 
     Raises:
         ConfigError: a column is missing, or holds what is no finite number.
@@ -194,7 +194,7 @@ def intervals(output: RegressionOutput, keys: Sequence[str], answers: Float32, t
 
     Args:
         output: quantities and coverage.
-        keys: of the windows.
+        keys: the windows' keys.
         answers: (n, numbers of the model).
         targets: (n, quantities); NaN where a value is not known.
 

@@ -26,7 +26,7 @@ def read(output: AnyOutput, folder: Path, *, made: Float32 | None) -> dict[str, 
 
     Args:
         output: names them, relative to the card.
-        folder: of the card.
+        folder: the card's folder.
         made: scores of normal data that were computed; None reads them from their file.
 
     Returns:

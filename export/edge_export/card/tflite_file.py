@@ -67,7 +67,7 @@ def with_float_ends(data: bytes, file: str) -> bytes:
     Only a value that lies between two integers to the last bit may go to the other one.
 
     Args:
-        data: of the file.
+        data: the file's bytes.
         file: named in errors.
 
     Returns:

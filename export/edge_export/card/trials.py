@@ -63,7 +63,7 @@ def answered(engine: Engine, windows: Iterable[Float32]) -> Iterable[Float32 | N
     """Play steps of one stream from a reset; yields the answer of each, None where it has none yet.
 
     Args:
-        engine: of the chain.
+        engine: the chain's engine.
         windows: (samples, channels) each.
 
     Raises:

@@ -54,7 +54,7 @@ def convert(model: onnx.ModelProto, *, io: Literal["float32", "int8"] = "float32
             activations are int8 or uint8, quantised weights symmetric: int8 with zero point 0, or uint8 with 128.
         io: type of the file's inputs and outputs. ``int8`` leaves the QuantizeLinear at the start and the
             DequantizeLinear at the end to the caller, and needs the graph to have them there.
-        compact: for engines alone: no names between inputs and outputs, and constants that a narrower type holds
+        compact: a file for engines alone: no names between inputs and outputs; constants that a narrower type holds
             exactly are stored in it. Quantisers of TensorFlow Lite files, and people who look for a layer, want the
             names, which take a tenth of a small network's file.
 

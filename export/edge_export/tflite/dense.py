@@ -26,9 +26,9 @@ def parameters(
         graph: being written.
         node: they belong to.
         value: what they are applied to.
-        weights: of the node.
+        weights: the node's weights.
         arranged: the stored weights, as the operator wants them.
-        axis: of `arranged`, along which the outputs run.
+        axis: the axis of `arranged` along which the outputs run.
 
     Returns:
         Indices of the weights' and the bias's tensors.

@@ -106,7 +106,7 @@ class Draft:
             op_type: operator.
             inputs: names.
             outputs: how many it has.
-            domain: of the operator; where it is not ONNX's, the result has the size and type of the node's own.
+            domain: the operator's domain; where it is not ONNX's, the result has the size and type of the node's own.
             settings: attributes.
         """
         base = f"{next(filter(None, self.node.output))}:{len(self.nodes)}"

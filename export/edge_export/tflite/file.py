@@ -107,7 +107,7 @@ class TfliteFile:
         """Declare a tensor that an operator or the caller fills.
 
         Args:
-            name: for people and tools.
+            name: the tensor's name, for people and tools.
             shape: sizes with a batch of 1.
             dtype: one of `TYPES`.
             quantization: how an integer tensor is read.
@@ -166,10 +166,10 @@ class TfliteFile:
         """Append an operator, at the oldest version that reads these types and sizes (`edge_export.tflite.versions`).
 
         Args:
-            name: of `BuiltinOperator`, for example ``CONV_2D``.
+            name: a name of `BuiltinOperator`, for example ``CONV_2D``.
             inputs: tensor indices.
             outputs: tensor indices.
-            options: of `BuiltinOptions`, for example ``Conv2DOptions``; empty for none.
+            options: a name of `BuiltinOptions`, for example ``Conv2DOptions``; empty for none.
             settings: fields of those options.
 
         Raises:
@@ -217,7 +217,7 @@ class TfliteFile:
             inputs: name to index of the tensors the caller fills, in order. Names go to the tensors and into the
                 signature; a tensor has one role at most.
             outputs: the same of the tensors the caller reads.
-            names: of all other tensors too.
+            names: all other tensors keep their names too.
         """
         packing = Packing()
         called = self._names({index: name for name, index in (*inputs.items(), *outputs.items())}, inner=names)

@@ -160,7 +160,7 @@ class Graph:
         Args:
             node: the convolution or dense layer.
             outputs: channels it makes.
-            axis: of the weights, along which the outputs run.
+            axis: the weights' axis along which the outputs run.
             quantized: take the integers.
         """
         real = self.constant(node.input[1])
@@ -193,7 +193,7 @@ class Graph:
         """Declare an activation and the tensor that is about to be filled with it.
 
         Args:
-            name: that readers know it by.
+            name: the name that readers know it by.
             quantization: None for plain numbers.
             of: the ONNX tensor whose sizes it has, where that goes by another name.
             channels_last: layout of the tensor.
@@ -243,8 +243,8 @@ class Graph:
         """Collect a node's operands, and decide whether it becomes an int8 operator (rule 1).
 
         Args:
-            node: for errors.
-            names: of its inputs.
+            node: the node, for errors.
+            names: names of its inputs.
             results: names of its outputs.
             int8: whether the operator has an int8 form at all.
         """
@@ -361,9 +361,9 @@ class Graph:
 
         Args:
             value: the source.
-            node: for errors.
+            node: the node, for errors.
             order: ONNX axes of the value.
-            name: of the new tensor.
+            name: the new tensor's name.
             channels_last: give the answer of rank 3 a height of 1 behind the batch.
 
         Returns:

@@ -65,9 +65,9 @@ def check(
     """Refuse an operator that one of the engines would not, or wrongly, compute.
 
     Args:
-        name: of `BuiltinOperator`.
-        dtypes: of its inputs.
-        shapes: of its inputs.
+        name: a name of `BuiltinOperator`.
+        dtypes: its inputs' types.
+        shapes: its inputs' shapes.
         steps: whether each input has a quantisation step.
 
     Raises:

@@ -57,8 +57,8 @@ class Packing:
         """Write a table.
 
         Args:
-            kind: as the schema names it, for example ``Tensor``.
-            fields: of it; places for those that are vectors, strings or tables. What has its default is left out.
+            kind: the table's kind as the schema names it, for example ``Tensor``.
+            fields: its fields; places for those that are vectors, strings or tables. What has its default is left out.
         """
 
         def write() -> int:
@@ -73,7 +73,7 @@ class Packing:
         """Write an operator's options.
 
         Args:
-            kind: as the schema names them, for example ``Conv2DOptions``.
+            kind: the options' kind as the schema names it, for example ``Conv2DOptions``.
             settings: their fields.
 
         Raises:

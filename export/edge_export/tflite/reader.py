@@ -188,7 +188,7 @@ class Reader:
         """Read every operator.
 
         Args:
-            readers: by operator, what writes its nodes.
+            readers: the functions that write nodes, by operator.
 
         Raises:
             ConfigError: one cannot be read.

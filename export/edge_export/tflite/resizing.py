@@ -67,7 +67,7 @@ def _matrix(draft: Draft, size: int, wanted: int, scale: float | None, span: Arr
     """Compute the share of each old place in each new one, and a constant to add.
 
     Args:
-        draft: of the node.
+        draft: the node's draft.
         size: old places.
         wanted: new places.
         scale: factor that the node gives; None for the one between the sizes.

@@ -22,7 +22,7 @@ def sign(graph: onnx.GraphProto, constants: Constants) -> None:
 
     Args:
         graph: changed in place. A tensor that something else reads stays as it is.
-        constants: by name; shifted ones are added.
+        constants: arrays by name; shifted ones are added.
     """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:

@@ -45,7 +45,7 @@ def try_copies(
         data: the file itself.
         plain: the copy, whose states stand behind the inputs and outputs that the file has.
         opened: the same with an open batch, which is taken where its rows do not touch each other; None: not tried.
-        states: of the copies, in that order.
+        states: the copies' states, in that order.
         clears: variable tensors stay inside, and are cleared before each step.
 
     Raises:

@@ -64,9 +64,9 @@ def oldest(
     """Pick the version.
 
     Args:
-        name: of `BuiltinOperator`.
-        dtypes: of the inputs.
-        shapes: of the inputs.
+        name: a name of `BuiltinOperator`.
+        dtypes: the inputs' types.
+        shapes: the inputs' shapes.
         settings: fields of the operator's options.
     """
     version = _BY_TYPE.get(dtypes[_DATA_INPUT.get(name, 0)], {}).get(name, 1)

@@ -88,9 +88,9 @@ def padded(graph: Graph, value: Value, index: int, pads: Sequence[int], node: on
     Args:
         graph: being written.
         value: what the tensor holds.
-        index: of the tensor.
+        index: the tensor's index.
         pads: (top, left, bottom, right).
-        node: that asks for it.
+        node: the node that asks for it.
         fill: real number to fill with; minus infinity stands for the lowest one there is.
     """
     n, h, w, c = graph.file.shape(index)

@@ -74,7 +74,7 @@ def build(
 
     Args:
         recipe: what to build.
-        folders: where the data lies, by the keys of the recipe's ``[[data]]``.
+        folders: the data's folders, by the keys of the recipe's ``[[data]]``.
         out: folder to write into, made if missing. Results of finished steps are in its folder ``cache``.
         say: takes progress, a line at a time.
         clock: measures how long steps take.

@@ -80,7 +80,7 @@ def read_splits(recipe: Recipe, folders: Mapping[str, Path], say: Say) -> Splits
 
     Args:
         recipe: names the data, and defines a window.
-        folders: where the data lies, by the keys of the recipe's ``[[data]]``.
+        folders: the data's folders, by the keys of the recipe's ``[[data]]``.
         say: takes a line for each split.
 
     Raises:

@@ -168,7 +168,7 @@ def refit_models(recipe: Recipe, splits: Splits, first: Models, steps: StepCache
 
     Args:
         recipe: how.
-        splits: as for the first fit, with validation groups among those to train on.
+        splits: the splits of the first fit, with validation groups among those to train on.
         first: what was chosen.
         steps: keep what takes long.
         say: told what is trained on.

@@ -73,8 +73,8 @@ class StepCache:
     """Results of finished steps, by the digest of their inputs; runs a step whose result is missing.
 
     Args:
-        folder: where results are kept.
-        versions: of the packages that results depend on, and `code_digest` of our own; part of every digest.
+        folder: the results' folder.
+        versions: versions of the packages that results depend on, and `code_digest` of our own; part of every digest.
         say: takes one line per step.
         clock: measures how long steps take.
     """
@@ -97,7 +97,7 @@ class StepCache:
         """Run a step, unless its result is there.
 
         Args:
-            name: of the step; names its folder.
+            name: the step's name; names its folder.
             inputs: everything that the result depends on: parts of the recipe, names of the folders of earlier steps.
             make: writes the result into the folder it is given.
 

@@ -62,7 +62,7 @@ def corrupt(x: Float32, corruption: Corruption, random: np.random.Generator) -> 
     Args:
         x: (n, n_channels, samples) in physical units; left as it is.
         corruption: how much.
-        random: where chance comes from.
+        random: the source of chance.
 
     Returns:
         The same shape.
@@ -118,7 +118,7 @@ class CorruptedSampler:
     Args:
         sampler: draws the windows.
         corruption: how much.
-        seed: of the corruptions.
+        seed: the corruptions' seed.
     """
 
     def __init__(self, sampler: Sampler, corruption: Corruption, *, seed: int) -> None:

@@ -69,11 +69,11 @@ class PlaceSampler:
     Args:
         dataset: recordings of the groups to train on.
         contract: what a window is.
-        rule: which sample names a window, see `edge_export.data.labels`.
+        rule: the sample that names a window, see `edge_export.data.labels`.
         variation: what to vary.
         balance: ``classes`` draws every class as often, ``none`` as often as it occurs, ``root`` in between (by the
             square root of its share).
-        seed: of the sequence of draws.
+        seed: the seed of the sequence of draws.
 
     Raises:
         ConfigError: a class has no place where a window fits.
@@ -243,8 +243,8 @@ def on_grid(recording: Recording, rate_hz: float, contract: InputContract) -> li
     """Bring a recording to the model's grid, cut at its gaps.
 
     Args:
-        recording: with or without stamps of its own.
-        rate_hz: of recordings without.
+        recording: a recording, with or without stamps of its own.
+        rate_hz: samples per second of recordings without.
         contract: rate, resampling and gaps.
 
     Returns:
@@ -307,7 +307,7 @@ def rotations(
     """Random rotation matrices by Rodrigues' formula.
 
     Args:
-        random: where chance comes from.
+        random: the source of chance.
         count: how many.
         deviation_rad: standard deviation of the rotation about each axis.
 

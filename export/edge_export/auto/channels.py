@@ -47,7 +47,7 @@ def find_channels(kind: Kind, files: Sequence[Content], hints: Hints, others: se
     """Find the channels, the same in all files.
 
     Args:
-        kind: of the files.
+        kind: the files' kind.
         files: all of them.
         hints: what is known already.
         others: columns that hold something else: stamps, labels, groups.
@@ -208,7 +208,7 @@ def _numbers_of(column: Sequence[Any], key: str, name: str) -> Float64:
     Args:
         column: its cells.
         key: its name, for messages.
-        name: of the file, for messages.
+        name: the file's name, for messages.
 
     Raises:
         ConfigError: a cell holds something else.

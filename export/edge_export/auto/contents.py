@@ -39,8 +39,8 @@ def content_of(kind: Kind, path: Path, name: str) -> Content:
     """Read one file.
 
     Args:
-        kind: of the file.
-        path: where it lies.
+        kind: the file's kind.
+        path: the file's place.
         name: its path within the folder.
 
     Raises:

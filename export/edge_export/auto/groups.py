@@ -76,7 +76,7 @@ def find_groups(kind: Kind, files: Sequence[Content], label_of: Mapping[str, str
     4. Else it is asked for. Numbers alone may count people or takes, and each file may be of the same person.
 
     Args:
-        kind: of the files.
+        kind: the files' kind.
         files: all of them.
         label_of: class by path; empty where all files have the same classes.
         hints: what is known already.

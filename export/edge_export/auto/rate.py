@@ -60,7 +60,7 @@ def rate_of(kind: Kind, files: Sequence[Content], hints: Hints, time: str) -> Ra
     """Find the samples per second, and the unit of the stamps.
 
     Args:
-        kind: of the files.
+        kind: the files' kind.
         files: all of them.
         hints: what is known already.
         time: column of the stamps; empty for none.

@@ -88,7 +88,7 @@ def scan_folder(folder: Path, hints: Hints) -> Scan:
     """Read every recording of a folder.
 
     Args:
-        folder: with WAV, CSV, Parquet or NPZ files or JSON lines, all of one kind, at any depth.
+        folder: a folder with WAV, CSV, Parquet or NPZ files or JSON lines, all of one kind, at any depth.
         hints: what is known already.
 
     Raises:

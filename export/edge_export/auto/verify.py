@@ -15,8 +15,8 @@ def verify(recipe: Recipe, folder: Path, say: Say) -> dict[str, dict[str, int]]:
     """Read, split and cut as a build does.
 
     Args:
-        recipe: with one ``[[data]]``.
-        folder: where its recordings lie.
+        recipe: a recipe with one ``[[data]]``.
+        folder: the folder of its recordings.
         say: told a line for whatever is odd about them.
 
     Returns:

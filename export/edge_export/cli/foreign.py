@@ -31,7 +31,7 @@ def foreign(
     """Run a command in a child process; returns its exit code.
 
     Args:
-        options: of the command line.
+        options: the command line's options.
         run: does the work, in the child.
         fail: prints an error and returns the exit code that it is given.
     """

@@ -83,8 +83,8 @@ def signing_again(options: argparse.Namespace, what: str, advice: str = "") -> t
     """Return what signs `options.bundle` again once its manifest has changed, and words for who signs it.
 
     Args:
-        options: with ``bundle`` and ``--key``.
-        what: is written into it, in the plural.
+        options: the command line's options, with ``bundle`` and ``--key``.
+        what: words for what is written into it, in the plural.
         advice: more to do in place of ``--key``.
 
     Raises:

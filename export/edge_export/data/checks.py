@@ -27,7 +27,7 @@ def check_windows(windows: Windows, classes: Sequence[str], *, what: str, fewest
     Args:
         windows: labelled.
         classes: label names.
-        what: which set this is, for messages.
+        what: the set's name, for messages.
         fewest: windows that every class needs.
 
     Raises:
@@ -63,7 +63,7 @@ def few_windows(windows: Windows, classes: Sequence[str], *, hop_s: float, what:
         windows: labelled.
         classes: label names.
         hop_s: seconds from window to window.
-        what: which set this is.
+        what: the set's name.
     """
     counts = np.bincount(windows.y, minlength=len(classes)).tolist()
     return [
@@ -93,7 +93,7 @@ def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str,
     different times; of a group the median over its classes counts, relative to the median of the other groups.
 
     Args:
-        windows: of all sets.
+        windows: windows of all sets.
         channels: names and units.
 
     Returns:
@@ -123,7 +123,7 @@ def check_scales(windows: Windows, channels: Sequence[Channel]) -> list[str]:
     """Refuse a group whose values are in another unit; say which ones are merely of an odd size.
 
     Args:
-        windows: of all sets.
+        windows: windows of all sets.
         channels: names and units.
 
     Returns:
@@ -153,7 +153,7 @@ def check_units(seen: Float32, other: Float32, channels: Sequence[Channel], *, w
         seen: (n, n_channels, samples) that were trained on.
         other: (m, n_channels, samples) to be used beside them.
         channels: names and units.
-        what: which set `other` is, for messages.
+        what: name of the set of `other`, for messages.
 
     Raises:
         ConfigError: names the channel and both sizes.

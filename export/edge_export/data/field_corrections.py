@@ -111,10 +111,10 @@ def match(
     """Find the windows that answers are about.
 
     Args:
-        answers: from `read_answers`.
+        answers: answers from `read_answers`.
         labels: names in the order of the scores.
         dataset: recordings of the same streams; a recording's name is the stream's key.
-        contract: the device's.
+        contract: the device's contract.
 
     Raises:
         ConfigError: no window is found, or a class of the data set is none of the labels.

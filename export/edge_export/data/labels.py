@@ -61,7 +61,7 @@ def window_label(recording: Recording, t: Float64, first: float, last: float, *,
     """Label of the window that spans the stamps `first` to `last`.
 
     Args:
-        recording: with one label or marks.
+        recording: a recording with one label or marks.
         t: stamps of its samples.
         first: stamp of the window's first sample.
         last: stamp of its last one.
@@ -138,7 +138,7 @@ def cut(contract: InputContract, recording: Recording, t: Float64) -> list[Windo
 
     Args:
         contract: what a window is.
-        recording: of one table, or of several sensors with stamps of their own.
+        recording: a recording of one table, or of several sensors with stamps of their own.
         t: `stamps` of it.
     """
     if recording.tables:
@@ -150,7 +150,7 @@ def clip(recording: Recording, samples: int) -> Recording:
     """Cut or pad a recording to `samples`: its loudest stretch, or all of it in the middle of silence.
 
     Args:
-        recording: with one label, and without stamps of its own.
+        recording: a recording with one label, and without stamps of its own.
         samples: length of the clip.
 
     Raises:

@@ -42,10 +42,10 @@ def measure_references(
     """Measure the references of a bundle.
 
     Args:
-        windows: of training, in the order in which they were cut.
+        windows: windows of training, in the order in which they were cut.
         contract: their channels and rate.
         triads: names of channels that are the axes of one sensor; empty finds them by name and unit.
-        rates_hz: of the recordings, see `rates_of`.
+        rates_hz: the recordings' rates, see `rates_of`.
 
     Returns:
         One for each triad, and one for each other channel that a sensor sends.

@@ -92,8 +92,8 @@ def split(dataset: Dataset, recipe: SplitRecipe, *, seed: int = 0) -> Split:
     Args:
         dataset: all recordings.
         recipe: groups of each split.
-        seed: of the hash that distributes groups no list names. A group's split depends on its name, the seed and the
-            number of groups, not on the order of files.
+        seed: seed of the hash that distributes groups no list names. A group's split depends on its name, the seed and
+            the number of groups, not on the order of files.
 
     Raises:
         ConfigError: a named group does not exist, a pattern fits a group of another list, or a set would be empty or

@@ -33,7 +33,7 @@ def read(
     Args:
         reader: what stands where.
         where: the folder, or for `SeglearnReader` the wheel.
-        channels: of the model to be; every recording must have them.
+        channels: channels of the model to be; every recording must have them.
         classes: labels in the model's order; recordings of other classes are an error, or left out as the reader says.
         rate_hz: samples per second of what the files hold.
 

@@ -16,8 +16,8 @@ def arrays_of(path: Path, name: str, *, without: str = "") -> dict[str, npt.NDAr
     """All arrays of an NPZ file by name; one that needs pickle is refused.
 
     Args:
-        path: of the file.
-        name: of the file, for messages.
+        path: the file's path.
+        name: the file's name, for messages.
         without: array that is not read.
 
     Raises:

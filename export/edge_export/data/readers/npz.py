@@ -33,7 +33,7 @@ def read_npz(
         reader: what stands where.
         path: the file.
         name: its path within the folder.
-        channels: of the model.
+        channels: the model's channels.
         classes: labels in the model's order.
         rate_hz: samples per second.
 

@@ -32,10 +32,10 @@ def read_samples(path: Path, channels: Sequence[Channel], rate_hz: float, layout
     """Read all samples of a file.
 
     Args:
-        path: of the file.
-        channels: of the model.
+        path: the file's path.
+        channels: the model's channels.
         rate_hz: samples per second where the file has no stamps.
-        layout: where things stand in it.
+        layout: places of things in it.
 
     Raises:
         ConfigError: the file cannot be read, or one of its rows; or it holds none.

@@ -100,7 +100,7 @@ class Spectrogram(nn.Module):  # type: ignore[misc]
 
     Args:
         spec: frames and bins.
-        channels: of the input; each gets its own bins, one channel's after the other's.
+        channels: number of the input's channels; each gets its own bins, one channel's after the other's.
     """
 
     def __init__(self, spec: SpectrogramSpec, *, channels: int) -> None:
@@ -127,7 +127,7 @@ class LogMel(nn.Module):  # type: ignore[misc]
 
     Args:
         spec: frames and bands.
-        channels: of the input.
+        channels: number of the input's channels.
     """
 
     def __init__(self, spec: LogMelSpec, *, channels: int) -> None:
@@ -147,8 +147,8 @@ class FilterBank(nn.Module):  # type: ignore[misc]
 
     Args:
         spec: frames and bands.
-        channels: of the input; each gets its own bands, one channel's after the other's.
-        samples: of the input.
+        channels: number of the input's channels; each gets its own bands, one channel's after the other's.
+        samples: number of the input's samples.
     """
 
     def __init__(self, spec: FilterBankSpec, *, channels: int, samples: int) -> None:
@@ -190,7 +190,7 @@ class Mfcc(nn.Module):  # type: ignore[misc]
 
     Args:
         spec: bands and coefficients.
-        channels: of the input.
+        channels: number of the input's channels.
     """
 
     def __init__(self, spec: MfccSpec, *, channels: int) -> None:
@@ -208,9 +208,9 @@ class Statistics(nn.Module):  # type: ignore[misc]
     """Numbers that sum up a window, channel by channel.
 
     Args:
-        spec: which.
-        channels: of the input.
-        samples: of the window.
+        spec: the numbers to compute.
+        channels: number of the input's channels.
+        samples: number of the window's samples.
     """
 
     def __init__(self, spec: StatisticsSpec, *, channels: int, samples: int) -> None:
@@ -260,8 +260,8 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
 
     Args:
         spec: what to compute.
-        channels: of the window.
-        samples: of the window.
+        channels: number of the window's channels.
+        samples: number of the window's samples.
 
     Returns:
         A module from (batch, channels, samples) to (batch, rows, frames) without trainable parameters, and that shape.

@@ -85,7 +85,7 @@ class Attention(nn.Module):  # type: ignore[misc]  # torch ships no types the de
     """Squeeze and excitation: each channel weighted by what all of them say on average.
 
     Args:
-        channels: of the features.
+        channels: number of the features' channels.
         axes: 1 for (batch, channels, frames), 2 for (batch, channels, bands, frames).
         squeeze: channels per hidden unit.
     """

@@ -50,10 +50,10 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     """Build a network with random weights (from torch's generator: seed it with `edge_export.training.loop.start`).
 
     Args:
-        family: which and how large.
+        family: kind and size of the network.
         front_end: what its body sees; an embedding sees windows as they are.
-        channels: of the window.
-        samples: of the window.
+        channels: number of the window's channels.
+        samples: number of the window's samples.
         classes: number of labels.
 
     Returns:

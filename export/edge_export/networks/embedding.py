@@ -18,8 +18,8 @@ class EmbeddingBody(nn.Module):  # type: ignore[misc]  # torch ships no types th
 
     Args:
         file: the model; one input, one output.
-        channels: of a window.
-        samples: of a window.
+        channels: number of a window's channels.
+        samples: number of a window's samples.
 
     Raises:
         ConfigError: the file is missing, has several inputs or outputs, or does not turn such windows into features.

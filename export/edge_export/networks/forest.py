@@ -26,7 +26,7 @@ class ForestBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
     """Finder of the leaf of each tree that a window reaches.
 
     Args:
-        trees: of the forest.
+        trees: number of the forest's trees.
         depth: comparisons from the root to a leaf.
     """
 

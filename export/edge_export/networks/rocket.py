@@ -29,9 +29,9 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
     """The transform, as a graph of ordinary operators.
 
     Args:
-        rows: of its input.
-        frames: of its input, at least nine.
-        biases: of one kernel, over all dilations.
+        rows: number of its input's rows.
+        frames: number of its input's frames, at least nine.
+        biases: number of one kernel's biases, over all dilations.
     """
 
     def __init__(self, rows: int, frames: int, biases: int = BIASES) -> None:
@@ -52,7 +52,7 @@ class RocketBody(nn.Module):  # type: ignore[misc]  # torch ships no types the d
 
         Args:
             x: (n, rows, frames) to draw from.
-            seed: of both.
+            seed: the seed of both.
         """
         random = np.random.default_rng(seed)
         # Low-discrepancy quantiles, in the order of their use, as in the paper.
@@ -84,10 +84,10 @@ class _Part(nn.Module):  # type: ignore[misc]
     """One dilation: which channels each kernel sees, and the biases that its outputs are compared with.
 
     Args:
-        rows: of its input.
-        frames: of its input.
+        rows: number of its input's rows.
+        frames: number of its input's frames.
         dilation: samples between two taps.
-        biases: of each kernel.
+        biases: number of each kernel's biases.
         trimmed: 0 or 1: the kernels of even or odd number that count without the padded ends.
     """
 

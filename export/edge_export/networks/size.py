@@ -60,8 +60,8 @@ def count(network: nn.Module, *, channels: int, samples: int) -> Size:
 
     Args:
         network: maps (batch, channels, samples) to (batch, classes).
-        channels: of the window.
-        samples: of the window.
+        channels: number of the window's channels.
+        samples: number of the window's samples.
     """
     parameters = macs = front_macs = 0
     stored = FILE_BYTES
@@ -121,14 +121,14 @@ def sized_to(
 
     Args:
         family: its width is ignored, everything else is kept.
-        front_end: whose tables and work count too.
-        channels: of the window.
-        samples: of the window.
+        front_end: the front end, whose tables and work count too.
+        channels: number of the window's channels.
+        samples: number of the window's samples.
         classes: number of labels.
-        max_bytes: of the estimated int8 file.
-        max_macs: for one window.
-        max_parameters: of the trained network.
-        widest: where to stop looking.
+        max_bytes: most bytes of the estimated int8 file.
+        max_macs: most multiplications with addition for one window.
+        max_parameters: most parameters of the trained network.
+        widest: largest width that is tried.
 
     Raises:
         ConfigError: no budget is given, or the narrowest network exceeds one; says what it takes.

@@ -131,7 +131,7 @@ class Recurrent(nn.Module):  # type: ignore[misc]
 
     Args:
         before: channels of the input.
-        units: of each layer.
+        units: number of each layer's units.
         layers: stacked.
     """
 

@@ -50,8 +50,8 @@ def prune_recurrent(
     A unit's score is the mean over the weights that lead into it, by all gates, and out of it.
 
     Args:
-        part: from `recurrent_part`.
-        scores: of the parameters.
+        part: result of `recurrent_part`.
+        scores: the parameters' scores.
         ratio: share of the original channels and units to be gone.
         round_to: widths become multiples of it.
         first: original widths; filled on the first call.

@@ -46,7 +46,7 @@ def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidenc
 
     Args:
         network: answers with logits.
-        criterion: which.
+        criterion: the kind of score.
         evidence: needed for ``taylor`` and ``fisher``.
 
     Raises:

@@ -107,8 +107,8 @@ def prune(
     Args:
         network: answers (batch, channels, samples) with logits.
         pruning: how much goes, and how.
-        channels: of the window.
-        samples: of the window.
+        channels: number of the window's channels.
+        samples: number of the window's samples.
         evidence: windows that ``taylor`` and ``fisher`` judge by.
         tune: trains a network in place after each step; None leaves it as pruned.
         evaluate: how good a network is, higher being better.

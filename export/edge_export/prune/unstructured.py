@@ -38,7 +38,7 @@ def zero_smallest(network: nn.Module, share: float) -> Zeroed:
 
     Args:
         network: any.
-        share: of the weights; ties may make it more.
+        share: share of the weights; ties may make it more.
 
     Raises:
         ConfigError: the share is not between 0 and 1, or there are no weights.

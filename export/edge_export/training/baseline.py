@@ -41,7 +41,7 @@ class RandomForest:
     Args:
         x: (n, n_channels, samples) to train on.
         y: (n,) class indices.
-        seed: of the forest.
+        seed: the forest's seed.
     """
 
     def __init__(self, x: Float32, y: Int64, *, seed: int) -> None:

@@ -146,10 +146,10 @@ def distil(
 
     Args:
         student: answers windows with logits; for hints, a network with `features` and `classify`.
-        pool: from `label_pool`.
+        pool: result of `label_pool`.
         distillation: how to weigh the two answers.
         training: how long and how fast.
-        seed: of the order of windows.
+        seed: seed of the order of windows.
         history: takes the loss of every batch.
 
     Returns:
@@ -171,7 +171,7 @@ def soft_loss(logits: torch.Tensor, y: torch.Tensor, teacher: torch.Tensor, dist
         logits: (batch, classes) of the student.
         y: (batch,) labels; where unlabelled, the teacher's first choice stands in.
         teacher: (batch, classes) log-probabilities.
-        distillation: which distance.
+        distillation: the distance to measure.
     """
     heat = distillation.temperature
     own, taught = functional.log_softmax(logits / heat, dim=1), functional.log_softmax(teacher / heat, dim=1)

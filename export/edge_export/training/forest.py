@@ -27,7 +27,7 @@ def fit_forest(network: Classifier, pool: Pool, family: Forest, *, teacher_share
         pool: windows with labels and the teacher's answers.
         family: how many trees, and how offered.
         teacher_share: weight of the teacher's answer against the label; without a label it has all of it.
-        seed: of the random parts.
+        seed: seed of the random parts.
     """
     from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - a second to load
 

@@ -52,9 +52,9 @@ class History:
         """Count a batch, and take a point where one is due.
 
         Args:
-            step: from 1.
-            loss: of the batch, a tensor with one number.
-            network: in training; it is in training afterwards, too.
+            step: number of the step, from 1.
+            loss: the batch's loss, a tensor with one number.
+            network: the network in training; it is in training afterwards, too.
         """
         self._loss += float(loss)
         self._batches += 1

@@ -73,10 +73,10 @@ def import_checkpoint(
     classifiers are known. Windows of the former have one channel, scaled to -1 to 1.
 
     Args:
-        folder: with ``config.json`` and weights as safetensors.
+        folder: a folder with ``config.json`` and weights as safetensors.
         interpreter: Python of an environment made by `INSTALL`.
-        channels: of a window.
-        samples: of a window.
+        channels: number of a window's channels.
+        samples: number of a window's samples.
         timeout_s: how long the export may take.
 
     Raises:

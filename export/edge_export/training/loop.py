@@ -45,9 +45,9 @@ def fit(
     Args:
         network: answers the first array of a batch.
         draw: gives a batch of as many windows as it is asked for, as arrays, the windows first.
-        loss: of the network's answer and the batch's other arrays.
+        loss: function of the network's answer and the batch's other arrays.
         training: length and rate.
-        what: is trained, for the line of progress.
+        what: words for the training, for the line of progress.
         history: takes the loss of every batch.
 
     Returns:

@@ -28,7 +28,7 @@ def fit_rocket(network: Classifier, x: Float32, y: Int64 | Float32, *, seed: int
         network: its body is a `RocketBody`.
         x: (n, channels, samples) windows.
         y: (n,) class indices, or (n, classes) probabilities.
-        seed: of the biases' windows, and of the channels.
+        seed: seed of the biases' windows, and of the channels.
     """
     body = network.body
     assert isinstance(body, RocketBody), "built from the family"

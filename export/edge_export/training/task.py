@@ -60,7 +60,7 @@ class Task:
 
         Args:
             count: windows of each kind.
-            seed: of what is drawn, as `sampler` draws it.
+            seed: seed of what is drawn, as `sampler` draws it.
         """
         cut = self.recipe.window.cut(self.train)
         x, y, recording = self._places(seed).draw_known(count)
@@ -87,7 +87,7 @@ class Task:
 
         Args:
             training: length and batches.
-            windows: of validation, as the network takes them: alone, or with their history.
+            windows: windows of validation, as the network takes them: alone, or with their history.
             epoch: windows that there are to draw.
         """
         chosen = spread(len(windows), WATCHED)

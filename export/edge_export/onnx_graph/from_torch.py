@@ -37,9 +37,9 @@ def from_torch(
     is the batch, and stays open where the module allows it.
 
     Args:
-        module: of any kind that `torch.export` takes; its weights are read, and its mode is put back.
+        module: a module of any kind that `torch.export` takes; its weights are read, and its mode is put back.
         example: one input, or one for each of the module's inputs in order. Sizes behind the batch are fixed by it.
-        path: where the file is written too; None writes none.
+        path: the file that is written too; None writes none.
         inputs: names of the inputs; default: those of the module's `forward`.
         outputs: names of the outputs; default: the exporter's.
 
@@ -74,9 +74,9 @@ def to_onnx(network: nn.Module, *, channels: int, samples: int) -> onnx.ModelPro
     """Export a network that maps (batch, channels, samples) to (batch, classes), with an open batch.
 
     Args:
-        network: in evaluation mode.
-        channels: of the input.
-        samples: of the input.
+        network: a network in evaluation mode.
+        channels: number of the input's channels.
+        samples: number of the input's samples.
 
     Returns:
         A checked model with input ``window``, output ``probabilities``, batch normalisation folded, and no traces.

@@ -49,7 +49,7 @@ def transform(model: onnx.ModelProto, *passes: ir.passes.PassBase) -> onnx.Model
 
     Args:
         model: any ONNX model with its data inside; not changed.
-        passes: in the order in which they run.
+        passes: the passes in the order in which they run.
 
     Returns:
         A new model; the given one where no pass changed anything.

@@ -56,8 +56,8 @@ def fit_ood_detector(known: Windows, unseen: Windows, *, familiar: float = 0.99)
     and machines differ, and a new one is not unfamiliar for being another.
 
     Args:
-        known: of training groups, with every class.
-        unseen: of groups not trained on.
+        known: windows of training groups, with every class.
+        unseen: windows of groups not trained on.
         familiar: share of each group's windows that is to count as familiar.
 
     Raises:

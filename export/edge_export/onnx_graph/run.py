@@ -39,7 +39,7 @@ def observe(
     is the same on every processor.
 
     Args:
-        model: with one input, or with those that the examples name.
+        model: a model with one input, or with those that the examples name.
         names: tensors to see; an input's own name is allowed.
         windows: (n, ...) inputs, or examples.
         batch: windows per run.

@@ -111,8 +111,8 @@ def adaround(
     """Round the weights of every layer.
 
     Args:
-        model: as `edge_export.quantize.write.prepare` gives it.
-        scheme: of the weights; layers that it excludes stay as they are.
+        model: a model as `edge_export.quantize.write.prepare` gives it.
+        scheme: the weights' scheme; layers that it excludes stay as they are.
         windows: (n, ...) inputs, from training groups; a few hundred.
         rounding: how to search.
         known: the same with layers more or fewer to exclude. What it found is taken: all in front of the first layer

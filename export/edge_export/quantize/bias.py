@@ -40,12 +40,12 @@ def correct(
 
     Args:
         model: what `edge_export.quantize.write.write` will be given.
-        ranges: of its activations.
+        ranges: its activations' ranges.
         scheme: what it will be written as.
         windows: (n, ...) inputs, from training groups.
         reference: the float model whose means are right, with the same node names; default: `model` itself. Give the
             model before `edge_export.quantize.adaround` rounded its weights.
-        steps: of its weights, as for `write`.
+        steps: its weights' steps, as for `write`.
         proceed: called before each layer; may raise to end the work.
 
     Returns:

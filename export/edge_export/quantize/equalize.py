@@ -68,7 +68,7 @@ def equalize(model: onnx.ModelProto, windows: Windows | None = None) -> Equalize
     """Equalise every pair of layers with nothing but commuting operators between them.
 
     Args:
-        model: as `edge_export.quantize.write.prepare` gives it.
+        model: a model as `edge_export.quantize.write.prepare` gives it.
         windows: (n, ...) inputs. With them, no channel's activations are scaled beyond the largest of its tensor, so
             that the activations' step does not grow for the sake of the weights. A few hundred are enough.
 

@@ -92,12 +92,12 @@ def sensitivities(
     """Quantise each layer alone, and all but each.
 
     Args:
-        model: as for `edge_export.quantize.write.write`.
-        ranges: of its activations.
+        model: the model, as for `edge_export.quantize.write.write`.
+        ranges: its activations' ranges.
         scheme: layers that it excludes are not looked at.
         windows: (n, ...) inputs whose answers are compared; a few hundred.
         evaluate: also asked for each layer alone, where given.
-        steps: of the weights.
+        steps: the weights' steps.
 
     Returns:
         One entry per layer with constant weights, in graph order.
@@ -137,13 +137,13 @@ def fit_mixed(
     """Quantise as much as a maximum drop allows.
 
     Args:
-        model: as for `edge_export.quantize.write.write`.
-        ranges: of its activations.
+        model: the model, as for `edge_export.quantize.write.write`.
+        ranges: its activations' ranges.
         scheme: how to write; what it excludes stays excluded, and is not listed.
         windows: (n, ...) inputs that rank the layers.
         evaluate: decides. It is asked twice, then about twice per layer that stays in float.
         max_drop: largest difference to the float model's score, in the unit of `evaluate`.
-        steps: of the weights.
+        steps: the weights' steps.
 
     Raises:
         ConfigError: the drop is negative, or a score is not finite.
@@ -199,7 +199,7 @@ def round_to_halves(model: onnx.ModelProto, kept: Collection[str] | None = None)
     (`edge_export.onnx_graph.exact_downcast`).
 
     Args:
-        model: as for `edge_export.quantize.write.write`.
+        model: the model, as for `edge_export.quantize.write.write`.
         kept: names of the layers; None takes all.
 
     Returns:

@@ -83,8 +83,8 @@ def fake_quantized(network: nn.Module, windows: Float32, scheme: Scheme, *, bits
     Args:
         network: trained; every BatchNorm follows its convolution within an nn.Sequential.
         windows: (n, ...) inputs from training groups, whose ranges are where learning starts.
-        scheme: of the integer network; per channel and asymmetric.
-        bits: of the weights; None takes the scheme's.
+        scheme: the integer network's scheme; per channel and asymmetric.
+        bits: bits of the weights, 2 to 8; None takes the scheme's.
 
     Raises:
         ConfigError: the scheme is per layer or symmetric, a normalisation cannot be folded, or there is no layer.

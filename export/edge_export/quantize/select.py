@@ -37,7 +37,7 @@ def quantised(graph: ir.Graph, exclude: Collection[str] = ()) -> frozenset[str]:
        up to one whose result is bounded: eight bits from there to the numbers beside it have no step between those.
 
     Args:
-        graph: of a prepared model (`edge_export.quantize.write.prepare`).
+        graph: a prepared model's graph (`edge_export.quantize.write.prepare`).
         exclude: names of nodes that stay in float.
     """
     kept = _compared(graph) | _extreme(graph)
@@ -111,7 +111,7 @@ def left_in_float(graph: ir.Graph, exclude: Collection[str] = ()) -> Mapping[str
     """Reasons by operator of nodes that stay in float; what is excluded by name has its own.
 
     Args:
-        graph: of a prepared model.
+        graph: a prepared model's graph.
         exclude: names of nodes that stay in float.
     """
     chosen, compared, extreme = quantised(graph, exclude), _compared(graph), _extreme(graph)

@@ -98,9 +98,9 @@ def write(
 
     Args:
         model: what `prepare` gave, maybe with equalised, rounded or corrected weights.
-        ranges: of its activations (`edge_export.quantize.ranges.calibrate`).
+        ranges: its activations' ranges (`edge_export.quantize.ranges.calibrate`).
         scheme: types; its method of calibration is not used here.
-        steps: of weights that something else than their largest value decided (`edge_export.quantize.adaround`).
+        steps: steps of weights that something else than their largest value decided (`edge_export.quantize.adaround`).
         float_biases: leave biases as they are, so that they can be changed in what is written.
         keep_activations: leave every Relu and Clip in, also where the integers' limits do the same.
 

@@ -19,7 +19,7 @@ def frames_reduced_first(plan: Plan) -> onnx.ModelProto | None:
     """Split such reductions of the windowed network; None where there are none.
 
     Args:
-        plan: of the network as it was given.
+        plan: the network's plan, as it was given.
 
     Returns:
         A new model. Its second reduction is the given one, over axes of which all but time have one number left, so it

@@ -79,7 +79,7 @@ def stream_bundle(
         source: a bundle of models that take a window and give its answer.
         out: the ``.edge`` file to write, unsigned.
         hop: samples from one window to the next; 0: as the bundle has it.
-        version: of the new bundle; 0: that of the bundle, whose answers it gives.
+        version: the new bundle's version; 0: that of the bundle, whose answers it gives.
         max_work: see `edge_export.streaming.to_streaming`.
 
     Raises:

@@ -27,7 +27,7 @@ class StreamingRunner:
     Args:
         streaming: what to run.
         batch: streams side by side.
-        threads: of onnxruntime.
+        threads: number of onnxruntime's threads.
     """
 
     def __init__(self, streaming: StreamingModel, *, batch: int = 1, threads: int = 1) -> None:

@@ -35,8 +35,8 @@ def stream_student(
         windowed: the float student.
         hop: samples that an update brings.
         contract: what its window is.
-        recordings: of groups not trained on; their longest unbroken stretches are played.
-        seed: of the random stream.
+        recordings: recordings of groups not trained on; their longest unbroken stretches are played.
+        seed: the random stream's seed.
 
     Returns:
         The figures; times are the least CPU time of a call on one thread in onnxruntime, both

@@ -14,8 +14,8 @@ class Budget:
     """Seconds from now on.
 
     Args:
-        seconds: that the search may take.
-        clock: that counts them.
+        seconds: seconds that the search may take.
+        clock: the clock that counts them.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:

@@ -30,8 +30,8 @@ def float_graph(source: Source, calls: Mapping[str, Array], constants: Mapping[s
 
     Args:
         source: the model.
-        calls: by input, (n, *sizes of one call), states included.
-        constants: by input.
+        calls: arrays by input, (n, *sizes of one call), states included.
+        constants: numbers by input.
 
     Raises:
         ConfigError: it cannot be brought there.

@@ -102,8 +102,8 @@ def measure_files(
         float_file: the file given.
         files: the others.
         held_out: recordings that neither set nor chose anything.
-        flow: of the calls.
-        plan: of the timing; None takes about `TIMING_S`.
+        flow: the calls' flow.
+        plan: plan of the timing; None takes about `TIMING_S`.
 
     Raises:
         EngineError: the float file does not run.

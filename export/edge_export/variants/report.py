@@ -65,11 +65,11 @@ def markdown(
     """Write the page.
 
     Args:
-        name: of the model.
+        name: the model's name.
         results: what was measured.
-        decisions: on each file.
+        decisions: the decision on each file.
         missing: why an algorithm made no file, by name.
-        rule: that was applied.
+        rule: the rule that was applied.
         notes: sentences on data and machine settings.
         written: name of the file on disk, by variant.
     """

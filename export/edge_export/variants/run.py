@@ -93,9 +93,9 @@ def quantize_model(
     Args:
         source: the float model.
         recordings: what it is given in the field, at least one.
-        folder: for the files and the report; made where it is missing.
+        folder: the folder for the files and the report; made where it is missing.
         settings: what is asked.
-        clock: that times a call, and counts the seconds of the search.
+        clock: the clock that times a call, and counts the seconds of the search.
 
     Raises:
         ConfigError: the model or the recordings cannot be used.

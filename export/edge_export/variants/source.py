@@ -206,8 +206,8 @@ def run_through(loaded: Engine, arrays: Mapping[str, Array], flow: Flow) -> tupl
 
     Args:
         loaded: the model, any variant of it.
-        arrays: by input, (n, *sizes of one call); without the states.
-        flow: of the model.
+        arrays: arrays by input, (n, *sizes of one call); without the states.
+        flow: the model's flow of calls.
 
     Returns:
         (inputs with the states as they were given, answers): by input (n, *sizes), and per answer (n, *sizes).

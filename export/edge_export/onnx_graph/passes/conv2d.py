@@ -265,7 +265,7 @@ class _Rewriter:
         """Change a node, or put a changed copy in its place, and say that it was done.
 
         Args:
-            node: as it was.
+            node: the node as it was.
             inputs: those that change, by place: one constant may serve several of them.
             settings: attributes that change.
             result: whether its results have the axis.

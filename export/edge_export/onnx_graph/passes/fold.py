@@ -94,7 +94,7 @@ def fold_node(node: onnx.NodeProto, constants: Mapping[str, Array], opsets: Any)
 
     Args:
         node: any.
-        constants: by name.
+        constants: arrays by name.
         opsets: the model's operator sets.
 
     Returns:
@@ -128,7 +128,7 @@ def _size_of_result(node: onnx.NodeProto, constants: Mapping[str, Array], opsets
     """Return how many numbers a node's results hold, by ONNX's shape inference; where it cannot tell, what goes in.
 
     Args:
-        node: of ONNX's own operators.
+        node: one of ONNX's own operators.
         constants: all that it reads.
         opsets: the model's operator sets.
 

@@ -23,7 +23,7 @@ class ScaleUnfamiliarLogits(ir.passes.InPlacePass):
     """Divide the logits of unfamiliar windows by how unfamiliar they are.
 
     Args:
-        detector: from `edge_export.onnx_graph.out_of_distribution.fit_ood_detector`.
+        detector: result of `edge_export.onnx_graph.out_of_distribution.fit_ood_detector`.
     """
 
     def __init__(self, detector: OodDetector) -> None:
@@ -107,8 +107,8 @@ def with_ood_detector(model: onnx.ModelProto, detector: OodDetector) -> onnx.Mod
     """Divide the logits of unfamiliar windows by how unfamiliar they are (`ScaleUnfamiliarLogits`).
 
     Args:
-        model: from windows (batch, n_channels, samples) to what a Softmax gives; float or quantised.
-        detector: from `edge_export.onnx_graph.out_of_distribution.fit_ood_detector`.
+        model: a model from windows (batch, n_channels, samples) to what a Softmax gives; float or quantised.
+        detector: result of `edge_export.onnx_graph.out_of_distribution.fit_ood_detector`.
 
     Returns:
         A new model with the same input and output.

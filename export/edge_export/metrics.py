@@ -89,7 +89,7 @@ def evaluate(
         labels: (n,) classes.
         groups: (n,) group of each window; None takes every window as a group.
         reference: the candidate that the others are compared with.
-        seed: of the bootstrap.
+        seed: the bootstrap's seed.
         resamples: drawn by the bootstrap.
 
     Returns:
@@ -157,7 +157,7 @@ def paired(
         after: the same of the other.
         labels: (n,) classes.
         groups: (n,).
-        metric: of which gains are told.
+        metric: the measure of which gains are told.
     """
     group_of = np.unique(np.asarray(groups), return_inverse=True)[1]
     count, classes = int(group_of.max()) + 1, int(max(before.max(), after.max(), labels.max())) + 1

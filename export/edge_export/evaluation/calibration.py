@@ -164,8 +164,8 @@ def gate_metrics(
         device: (n, classes) probabilities of the device's model.
         cloud: (n, classes) probabilities of the cloud's model, for the same windows.
         y: (n,) class indices.
-        threshold: of the gate.
-        score: which score it applies to.
+        threshold: the gate's threshold.
+        score: the score that it applies to.
     """
     verdict = Gate(GateSpec(score=score, threshold=threshold)).decide(device)
     device_right, cloud_right = np.array(verdict.best) == y, cloud.argmax(axis=1) == y

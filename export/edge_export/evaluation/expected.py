@@ -32,11 +32,11 @@ def measure_expected(
     """Measure both, and say what was found.
 
     Args:
-        windows: of all groups that may be learnt from.
-        recordings: that they were cut from.
+        windows: windows of all groups that may be learnt from.
+        recordings: the recordings that they were cut from.
         contract: their channels.
-        triads: as a recipe names them; empty finds them by name and unit.
-        cost: of a fault, in accuracy.
+        triads: sensors' axes as a recipe names them; empty finds them by name and unit.
+        cost: a fault's cost, in accuracy.
         say: takes a line for each.
     """
     references = measure_references(windows, contract, triads, rates_of(recordings, contract))

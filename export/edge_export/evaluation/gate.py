@@ -70,7 +70,7 @@ def fit_gate(
         recipe: what to promise.
         device: (n, classes) probabilities of the file that ships, at its temperature.
         cloud: (n, classes) probabilities of the cloud's model, for the same windows.
-        windows: of groups that neither was trained on.
+        windows: windows of groups that neither was trained on.
         metric: ``accuracy`` or ``macro_f1``: what is to become better.
 
     Raises:

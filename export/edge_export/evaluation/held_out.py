@@ -47,7 +47,7 @@ def metrics_on_test(
         gate: decides what the cloud would be asked.
         device: name of the file that answers on this machine.
         reference: name of the float student.
-        seed: of the intervals and the baseline.
+        seed: seed of the intervals and the baseline.
     """
     cloud_answers = answers(cloud, test.contexts)
     given = {name: answers(source, test.x) for name, source in shipped.items()}

@@ -23,8 +23,8 @@ def mistakes(probabilities: Float32, windows: Windows, recordings: Dataset, cont
 
     Args:
         probabilities: (n, classes) of the file that the device runs, calibrated.
-        windows: of test groups.
-        recordings: that they were cut from.
+        windows: windows of test groups.
+        recordings: the recordings that they were cut from.
         contract: what a window is.
     """
     answers: Int64 = probabilities.argmax(axis=1)
@@ -56,7 +56,7 @@ def confused_pairs(answers: Int64, windows: Windows, classes: tuple[str, ...]) -
 
     Args:
         answers: (n,) class indices.
-        windows: with their labels and groups.
+        windows: windows with their labels and groups.
         classes: their names.
     """
     wrong = answers != windows.y

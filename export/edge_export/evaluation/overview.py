@@ -49,7 +49,7 @@ def typical_windows(windows: Windows, classes: int) -> Mapping[int, int]:
     """Find the window of each class whose statistics are nearest to the medians of its class.
 
     Args:
-        windows: of training groups.
+        windows: windows of training groups.
         classes: how many there are.
 
     Returns:

@@ -81,7 +81,7 @@ def faults_of(channels: Sequence[Channel], triads: Sequence[Sequence[str]]) -> l
     """List the faults that sensors with three axes have: axes swapped or flipped, sensor turned, another unit.
 
     Args:
-        channels: of the reference.
+        channels: the reference's channels.
         triads: names of x, y and z of each sensor.
     """
     names = [channel.name for channel in channels]
@@ -144,8 +144,8 @@ def inverse(repair: Repair, names: Sequence[str]) -> Repair:
     """Return the fault that a repair undoes, as something that is done to right values.
 
     Args:
-        repair: of the channels.
-        names: of the channels.
+        repair: a repair of the channels.
+        names: the channels' names.
     """
     takes, factors = list(names), [1.0] * len(names)
     for at, taken in enumerate(repair.takes or names):
@@ -161,7 +161,7 @@ def inflict(x: Float32, repair: Repair, names: Sequence[str]) -> Float32:
     Args:
         x: (n, channels, samples), right ones; the channels are those of the repair.
         repair: what undoes the fault.
-        names: of the channels.
+        names: the channels' names.
     """
     fault = inverse(repair, names)
     order = [names.index(name.removeprefix("-")) for name in fault.takes]
@@ -268,7 +268,7 @@ def triads_of(contract: InputContract, given: Sequence[Sequence[str]] = ()) -> l
 
     Args:
         contract: its channels.
-        given: as a recipe names them; empty finds them by name and unit.
+        given: axes as a recipe names them; empty finds them by name and unit.
     """
     found = [tuple(contract.channels[column].name for column in triad) for triad in find_triads(contract.channels)]
     return [tuple(triad) for triad in given or found if len(triad) == len("xyz")]
@@ -280,8 +280,8 @@ def cost_of(
     """Return what faults cost a model, on windows of groups that it was not trained on.
 
     Args:
-        answers: of the model, a row of scores for each window; asked when a cost is.
-        windows: with labels.
+        answers: the model's answers, a row of scores for each window; asked when a cost is.
+        windows: windows with labels.
         contract: their channels.
         triads: see `measure_sensors`.
     """
@@ -315,10 +315,10 @@ def measure_sensors(
     """Measure the sensor reference of a bundle; None where there is no sensor with three axes, or too little to tell.
 
     Args:
-        windows: of all groups that may be learnt from.
+        windows: windows of all groups that may be learnt from.
         contract: their channels.
         triads: names of the axes of each sensor.
-        cost: of a fault, in accuracy.
+        cost: a fault's cost, in accuracy.
     """
     if not triads or contract.window < LEAST_ROWS:
         return None
@@ -383,7 +383,7 @@ def own_past(rows: Sequence[Float64], channels: int) -> OwnPast | None:
 
     Args:
         rows: features of each group's looks, in order.
-        channels: of the sensor; their own features come first.
+        channels: number of the sensor's channels; their own features come first.
     """
     windows = min(_BEGINNING, int(np.median([len(one) for one in rows])) // 2)
     apart = [

@@ -25,7 +25,7 @@ def against_teacher(
         cloud: the teacher's file.
         shipped: the device's files by name.
         device: name of the one that answers on this machine.
-        windows: to be timed on.
+        windows: windows to be timed on.
 
     Returns:
         Microseconds a window, and times faster than the teacher, by name.

@@ -39,9 +39,9 @@ def announce(
         bundle: signed already, so that the file does not change any more.
         key: signs; its public key is among those that devices trust.
         issued: now, with its zone.
-        url: where devices find the file.
+        url: the address at which devices find the file.
         chunks: instead of `url`, the topic below which its parts are.
-        chunk_bytes: of each part but the last.
+        chunk_bytes: bytes of each part but the last.
         devices: device ids, or patterns with ``*``, ``?`` and ``[...]``.
         canary: share of the devices that take it now, 0 to 1.
         expires: ISO 8601 time from which on devices refuse it; empty: `LIFETIME` after `issued`.

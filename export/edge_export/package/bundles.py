@@ -64,7 +64,7 @@ def write_bundles(
     Args:
         recipe: names and describes them.
         release: their contents.
-        windows: of validation groups; golden vectors are taken from them.
+        windows: windows of validation groups; golden vectors are taken from them.
         out: folder.
         signer: signs them; None leaves them unsigned.
 

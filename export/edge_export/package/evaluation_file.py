@@ -43,7 +43,7 @@ def write_evaluation(folder: Path, test: Dataset, windows: Windows, contract: In
     """Write the recordings of the test groups and the label of each of their windows.
 
     Args:
-        folder: to write into.
+        folder: the folder to write into.
         test: recordings of the test groups, as `check_recordings` takes them.
         windows: cut from them by `edge_export.data.labels.label_windows`.
         contract: what a window is. Sensors with stamps of their own are written as rows of its grid, which give the

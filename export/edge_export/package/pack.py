@@ -120,16 +120,16 @@ def pack(
 
     Args:
         path: the ``.edge`` file; replaced in one step, so a reader sees the old one or the new one.
-        name: of the model.
+        name: the model's name.
         version: only ever rises.
         input: what a window is.
         output: what the answers are.
-        variants: in order of preference; the first that runs on a device is taken where nothing was measured.
+        variants: variants in order of preference; the first that runs on a device is taken where nothing was measured.
         golden_inputs: (n, channels, samples) float32, or float16 (see `in_halves`) to be stored so; a few windows that
             reach every label and both ends of the range. Of a chain with states: the steps of one stream.
         stages: what is computed of a window; empty: each variant's file takes it and gives the answer.
         answer: tracks that make the answer; empty takes the last stage's.
-        gate: when a window is hard.
+        gate: rule by which a window is hard.
         references: range of the channels over the training data.
         sensors: features of the training windows, and the faults that are told by them.
         events: rules tuned with the model.
@@ -140,7 +140,7 @@ def pack(
         card: model card, Markdown.
         files: further files by name.
         provenance: recipe, data and teacher digests, versions, licences.
-        options: for the engines that compute the golden outputs.
+        options: settings for the engines that compute the golden outputs.
         signer: signs the bundle; None leaves it unsigned.
 
     Returns:
@@ -244,7 +244,7 @@ def golden_outputs(
         source: the variant.
         inputs: (n, channels, samples).
         output: names the labels.
-        options: for the engine.
+        options: settings for the engine.
 
     Returns:
         (n, labels) probabilities.

@@ -30,7 +30,7 @@ def rewrite(
         bundle: the ``.edge`` file.
         change: returns the new manifest.
         signer: makes the signature.
-        out: where to write; None replaces the bundle in one step.
+        out: the file to write; None replaces the bundle in one step.
 
     Returns:
         Where it was written.

@@ -36,7 +36,7 @@ class SigningKey:
 
     Args:
         path: PEM, on the curve P-256, P-384 or P-521; `new_key` makes one.
-        password: of an encrypted file.
+        password: an encrypted file's password.
 
     Attributes:
         public: what devices are given, to be compared with and verified by.
@@ -80,7 +80,7 @@ class SigningKey:
         """Make a signature file.
 
         Args:
-            name: of the model, for people.
+            name: the model's name, for people.
             digests: SHA-256 of every file, hexadecimal, by name.
         """
         payload = _json(statement(name, digests))
@@ -119,7 +119,7 @@ def statement(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
     """Make the in-toto statement about a set of files: what is signed.
 
     Args:
-        name: of the model, for people.
+        name: the model's name, for people.
         digests: SHA-256 of every file, hexadecimal, by name.
     """
     listed = sorted(digests.items())
@@ -147,7 +147,7 @@ def new_key(path: Path, password: bytes | None = None) -> TrustedKey:
     """Make a key pair on P-256: the private key at `path`, readable by its owner only, the public one beside it.
 
     Args:
-        path: for example ``release.pem``; the public key becomes ``release.pub.pem``.
+        path: the private key's file, for example ``release.pem``; the public key becomes ``release.pub.pem``.
         password: encrypts the private key.
 
     Raises:

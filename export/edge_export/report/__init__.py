@@ -36,7 +36,7 @@ def write_report(figures: Mapping[str, Any], folder: Path) -> Path:
 
     Args:
         figures: what `edge_export.build.build` returns, and ``report.json`` holds.
-        folder: to write into.
+        folder: the folder to write into.
 
     Returns:
         The file.

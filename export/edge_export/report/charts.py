@@ -252,7 +252,7 @@ def _layers(
 
     Args:
         values: layer, length of its bar, and what that says.
-        label: of the axis.
+        label: the axis's label.
         written: how its numbers are written.
         least: value that the axis reaches at least.
         most: layers shown.

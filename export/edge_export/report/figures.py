@@ -151,7 +151,7 @@ class BuildMetrics:
         """Return scores with their intervals by name, of ``test`` or ``validation`` groups.
 
         Args:
-            where: which groups.
+            where: the set of groups.
             metric: ``accuracy`` or ``macro F1``; None for the one that decided.
         """
         found = self.test.get("judged", {}) if where == "test" else self.table(where)

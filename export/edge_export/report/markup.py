@@ -19,7 +19,7 @@ def tag(name: str, *content: Content, **attributes: Content) -> Markup:
     """Write one element.
 
     Args:
-        name: of the element.
+        name: the element's name.
         content: what stands in it; anything but `Markup` is escaped.
         attributes: their values; ``class_`` is written ``class``, other underscores become hyphens. Coordinates keep
             two decimals, which no eye can tell from more.

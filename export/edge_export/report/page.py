@@ -20,7 +20,7 @@ def page(figures: Mapping[str, Any]) -> str:
     """Fill the template.
 
     Args:
-        figures: as `edge_export.build.build` returns them.
+        figures: the figures, as `edge_export.build.build` returns them.
 
     Raises:
         ConfigError: these are no figures of a build.

@@ -95,7 +95,7 @@ def quantize_student(
         calibration: (n, n_channels, samples) windows of training groups that set the ranges.
         validation: windows of groups not trained on, that choose.
         evaluate: how good answers to `validation` are, higher is better.
-        recipe: which ways, and how.
+        recipe: the ways to try, and how.
         max_drop: what the integers may lose against `fp32`, in the unit of `evaluate`, before layers stay in float.
         learned: graphs that were trained with their rounding, by type of activations; None where there are none.
     """
@@ -157,7 +157,7 @@ def same_integers(
         fp32: answers windows with probabilities at temperature 1.
         calibration: (n, n_channels, samples) windows that set the ranges.
         found: what was chosen for the other one.
-        recipe: as it was for the other one.
+        recipe: the recipe, as it was for the other one.
         learned: graphs that were trained with their rounding, where that was chosen.
     """
     if not found.graphs:
@@ -194,11 +194,11 @@ def _partly_float(
 
     Args:
         prepared: the float model.
-        ranges: of its activations.
+        ranges: its activations' ranges.
         scheme: how to write the other layers.
         seen: windows by which layers are ranked.
         evaluate: how good a model is.
-        reached: by the model with nothing left in float.
+        reached: score of the model with nothing left in float.
         wanted: what is good enough.
         max_drop: how far that is from the float model.
 
@@ -233,10 +233,10 @@ def _float_front(
 
     Args:
         prepared: the float model.
-        ranges: of its activations.
+        ranges: its activations' ranges.
         scheme: how to write it.
         evaluate: how good a model is.
-        reached: by the model with nothing left in float.
+        reached: score of the model with nothing left in float.
         wanted: what is good enough, and ends the search.
     """
     graph = from_proto(prepared).graph

@@ -90,7 +90,7 @@ def choose_files(
         recipe: names targets and limits.
         sources: the candidates at temperature 1, the unquantised student among them.
         measured: their times.
-        windows: of groups that the candidates were not trained on.
+        windows: windows of groups that the candidates were not trained on.
         given: (n, classes) what each candidate that runs here answers to them.
         say: takes a line for each architecture: what ships, and why the others do not.
 

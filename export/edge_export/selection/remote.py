@@ -41,9 +41,9 @@ def measure_on(
     """Time every variant of a bundle that runs on another machine, there.
 
     Args:
-        host: as ssh takes it, for example ``pi@kitchen``.
+        host: the machine as ssh takes it, for example ``pi@kitchen``.
         bundle: the ``.edge`` file here.
-        python: on the other machine, the interpreter that has edge-runtime installed.
+        python: the interpreter on the other machine that has edge-runtime installed.
         plan: how long to measure.
         ssh: the command up to the host.
         timeout_s: after which it is given up.
@@ -125,10 +125,10 @@ def record(
 
     Args:
         bundle: the ``.edge`` file that was measured.
-        measurement: of `measure_on`, or of `edge_runtime.model.tuning.timing.measure_bundle` here.
+        measurement: result of `measure_on`, or of `edge_runtime.model.tuning.timing.measure_bundle` here.
         machine: the name under which the figures stand; empty takes that of the board or processor.
         signer: makes the signature.
-        out: where to write; None replaces the bundle in one step.
+        out: the file to write; None replaces the bundle in one step.
 
     Returns:
         Where it was written.

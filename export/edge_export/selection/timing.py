@@ -38,7 +38,7 @@ def measure_candidates(
     """Time every candidate on this machine, in turns, whatever machine it is meant for.
 
     Args:
-        candidates: of different names.
+        candidates: candidates of different names.
         windows: (n, channels, samples); up to 64 of them are used.
         reference: name of the candidate that the others are compared with.
         threads: numbers of threads; None takes one, and all cores where there are more.

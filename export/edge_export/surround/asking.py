@@ -109,8 +109,8 @@ def fit_asking(
     """Choose how the cloud is asked, and fit it to all groups.
 
     Args:
-        given: by folds.
-        share: of its windows that a device may ask about.
+        given: answers by folds.
+        share: share of its windows that a device may ask about.
         metric: what is to become better.
         shares: further ones that are measured.
     """

@@ -86,7 +86,7 @@ def answers_unseen(
 
     Args:
         recipe: how.
-        splits: of the build.
+        splits: the build's splits.
         models: trained on training groups.
         files: names of the device's files that are asked.
         steps: keep what takes long.
@@ -139,11 +139,11 @@ def cross_fit(
     Args:
         recipe: how.
         dataset: recordings of all groups that may be used.
-        digest: of how they are read, see `Splits.digest`.
+        digest: digest of how they are read, see `Splits.digest`.
         first: what was chosen.
         steps: keep what takes long.
         say: told which fold is trained.
-        folds: that groups are dealt into.
+        folds: the folds that groups are dealt into.
         files: names of the device's files that are asked; one that a fold does not have is left out.
     """
     parts: list[tuple[Windows, dict[str, Float32], int]] = []

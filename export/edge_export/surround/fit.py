@@ -74,7 +74,7 @@ def fit_surround(
     """Fit it.
 
     Args:
-        recipe: which parts are tried.
+        recipe: the parts to try.
         gate: what the gate is to promise.
         unseen: windows, with the folds that answered them unseen.
         device: (n, classes) calibrated probabilities of the file that ships.

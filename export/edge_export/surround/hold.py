@@ -26,8 +26,8 @@ def fit_hold(trust: Float32, share: float) -> Fitted:
     """Fit threshold and spread to scores of windows not trained on.
 
     Args:
-        trust: (n,) of the gate.
-        share: of the windows that is to be hard, above 0 and at most 0.5.
+        trust: (n,) scores of the gate.
+        share: share of the windows that is to be hard, above 0 and at most 0.5.
     """
     half, at, twice = (threshold_for_share(trust, part) for part in (share / 2, share, 2 * share))
     return Fitted(at, min(max(log_odds(twice) - log_odds(half), 0.02), 10.0))

@@ -48,9 +48,9 @@ def rows(
     """Answer windows in every way.
 
     Args:
-        surround: of the bundle.
+        surround: the bundle's surround; None for none.
         gate: the network's own.
-        windows: of groups that nothing was fitted to.
+        windows: windows of groups that nothing was fitted to.
         device: (n, classes) probabilities of the file that ships.
         cloud: the same of the cloud's.
         hop: samples from a window to the next.

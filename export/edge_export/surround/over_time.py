@@ -98,7 +98,7 @@ def filtered(spec: OverTime, streams: Streams, answers: Float32) -> Float32:
     """Return what the device would publish, (n, classes).
 
     Args:
-        spec: of the filter.
+        spec: the filter's specification.
         streams: each is a key of its own.
         answers: (n, classes) calibrated probabilities, in their order.
     """
@@ -133,7 +133,7 @@ def fit_over_time(streams: Streams, answers: Float32) -> OverTime:
     errs in the same way twice, say less than their number.
 
     Args:
-        streams: of groups that gave the answers unseen.
+        streams: streams of groups that gave the answers unseen.
         answers: (n, classes) calibrated probabilities, in their order.
     """
     classes = answers.shape[1]

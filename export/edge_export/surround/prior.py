@@ -70,7 +70,7 @@ def fit_calibration(probabilities: Float32, y: Int64, way: Way, *, balance: Bala
     Args:
         probabilities: (n, classes) at temperature 1, of groups not trained on.
         y: (n,) class indices.
-        way: which.
+        way: the way to fit.
         balance: how training drew the classes; for ``shares`` and ``analytic``.
     """
     n, classes = probabilities.shape

@@ -59,8 +59,8 @@ class Filter:
         """Return the state after a window.
 
         Args:
-            state: of the key so far; None begins it.
-            slot: of the window.
+            state: the key's state so far; None begins it.
+            slot: the window's slot.
             row: probabilities of its labels, finite.
         """
         expected = self._prior if state is None else self._expected(slot - state[0], state[1])
@@ -119,7 +119,7 @@ class AnswersOverTime:
         """Return what the answers become.
 
         Args:
-            windows: of the answers, those of a key in their order.
+            windows: the answers' windows, those of a key in their order.
             answers: (windows, labels) probabilities.
             suspects: places of windows that say nothing of the key.
         """

@@ -12,7 +12,7 @@ def outward(step: float, rate: float, *, beyond: bool) -> float:
 
     Args:
         step: distance that a score beyond it moves it, but for the share `rate`.
-        rate: at which scores are to lie beyond.
+        rate: share of scores that is to lie beyond.
         beyond: whether this one did.
     """
     return step * (beyond - rate)

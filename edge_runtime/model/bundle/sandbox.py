@@ -79,7 +79,7 @@ def probe(
     Args:
         bundle: an open bundle; its bytes are verified again before they are sent.
         variant: name of the variant.
-        options: as for the real load.
+        options: options of the real load.
         engine: name of an engine; None takes the best one installed.
         provider_options: accelerators by name with their settings.
         timeout_s: wall time after which the child is killed.

@@ -51,9 +51,9 @@ def keep_rows_apart(engine: Engine, bundle: Bundle, variant: str, max_batch: int
     So the golden windows are played here, too, at several levels, alone and together.
 
     Args:
-        engine: of the variant; it has reproduced the golden vectors.
-        bundle: open.
-        variant: name.
+        engine: the variant's engine; it has reproduced the golden vectors.
+        bundle: an open bundle.
+        variant: the variant's name.
         max_batch: rows that it will be given at most.
         clock: measures the trial; None takes the system's.
 

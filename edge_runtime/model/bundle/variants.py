@@ -21,7 +21,7 @@ def refusals(variant: Variant, machine: str | None = None) -> list[str]:
     """Explain why a variant cannot run here, best reason first; empty if it can.
 
     Args:
-        variant: from the manifest.
+        variant: a variant of the manifest.
         machine: architecture as `platform.machine` names it; None asks this one.
     """
     here = _machine(machine or platform.machine())

@@ -61,7 +61,7 @@ class ChainEngine:
     """See the module.
 
     Args:
-        stages: of the manifest, one at least.
+        stages: the manifest's stages, one at least.
         answer: tracks that make the answer; empty takes the last stage's.
         window: samples and channels of a window.
         models: the loaded files, by the name of their stage.
@@ -243,7 +243,7 @@ def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mappin
     """Build the stages one after another, since each has to know what rows the ones before it make.
 
     Args:
-        stages: of the manifest.
+        stages: the manifest's stages.
         window: samples and channels of a window, and samples from one window to the next.
         models: loaded files, by stage.
 
@@ -349,7 +349,7 @@ def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: 
     """Build what computes a stage.
 
     Args:
-        stage: of the manifest.
+        stage: a stage of the manifest.
         cuts: rows of one call and shape of a row, for each input.
         models: loaded files, by stage.
     """

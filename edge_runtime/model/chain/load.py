@@ -57,10 +57,10 @@ def join(
     """Join stages and model files.
 
     Args:
-        stages: of the manifest.
-        answer: of the manifest.
+        stages: the manifest's stages.
+        answer: the manifest's tracks of the answer.
         window: samples and channels.
-        models: for each model stage, in order.
+        models: part and file of each model stage, in order.
         hop: samples from one window to the next; 0: those of a window.
     """
     parts = tuple(part for part, _ in models)
@@ -79,9 +79,9 @@ def join_variant(
     """Join the chain of a variant.
 
     Args:
-        stages: of the manifest.
-        answer: of the manifest.
-        contract: of the manifest.
+        stages: the manifest's stages.
+        answer: the manifest's tracks of the answer.
+        contract: the manifest's contract.
         variant: says what its files are.
         files: contents of `Variant.models`.
     """
@@ -99,8 +99,8 @@ def load(name: str, data: bytes, options: EngineOptions, provider_options: Mappi
     Args:
         name: engine of the files whose format it reads; the others get the best one installed.
         data: the bytes.
-        options: for each engine.
-        provider_options: for the files that `name` reads.
+        options: options of each engine.
+        provider_options: accelerators for the files that `name` reads.
 
     Raises:
         EngineError: an engine refuses a file, is missing, or the stages do not fit.

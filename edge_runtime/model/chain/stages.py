@@ -34,7 +34,7 @@ class Computed(Protocol):
         """Make the rows of some calls.
 
         Args:
-            cuts: for each input (batch, calls, rows, *row), oldest first.
+            cuts: an array for each input (batch, calls, rows, *row), oldest first.
             states: (batch, *shape) each; not written to.
 
         Returns:
@@ -47,7 +47,7 @@ class FrontendStage:
     """A front end as a stage. One that takes several tracks has their rows side by side.
 
     Args:
-        spec: of the manifest.
+        spec: the manifest's front end.
         cuts: rows of one call and shape of a row, for each track that it takes.
 
     Raises:
@@ -203,7 +203,7 @@ class EngineStage:
     """A model in its engine.
 
     Args:
-        spec: of the manifest.
+        spec: the manifest's stage.
         engine: the loaded file.
         tensors: names in the file, by the names that `spec` uses, where they differ.
         together: keys in one call; 0 for any number.

@@ -42,8 +42,8 @@ def largest_batch(
     """Return how many rows may share a call: 0 for any number, 1 where a row must be alone.
 
     Args:
-        engine: at rest; it is run some dozens of times.
-        recording: for each input that is no state, in order, rows to try with, (n, *row): real ones find more than
+        engine: an engine at rest; it is run some dozens of times.
+        recording: rows to try with, (n, *row), for each input that is no state, in order: real ones find more than
             noise, which is taken where there are none.
         states: inputs that are outputs of the step before. None takes those that an output has the name of, and begins
             with zeros, as `edge_runtime.model.chain` does.

@@ -287,7 +287,7 @@ def samples(
     """Make inputs to try a model with, as a file stores them; zeros where a number may be an index.
 
     Args:
-        details: of a file's inputs.
+        details: the library's details of a file's inputs.
         affines: their quantisation.
         rng: the same numbers for the same one.
         rows: size of the first axis; 0 for the file's own.

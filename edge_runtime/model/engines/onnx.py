@@ -164,7 +164,7 @@ class OnnxEngine:
     not agree on a first axis (a state tensor, a scalar) is run as given, and the caller answers for the batch.
 
     Args:
-        session: of onnxruntime.
+        session: onnxruntime's session.
         options: batch size.
         name: library and version.
         cpu_only: buffers in the processor's memory may be bound.

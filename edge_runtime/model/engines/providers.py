@@ -103,7 +103,7 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
     Args:
         ort: the library.
         model: the file's bytes.
-        session_options: of the session to be; changed.
+        session_options: options of the session to be; changed.
         wanted: what was asked for.
         max_batch: windows in one call at most.
 
@@ -171,7 +171,7 @@ def check_placement(found: Placement | None, wanted: Sequence[Provider]) -> str:
     """Check that the accelerators run nodes, and log what they leave to the CPU.
 
     Args:
-        found: where the nodes run.
+        found: placement of the nodes.
         wanted: what was asked for; not empty.
 
     Returns:

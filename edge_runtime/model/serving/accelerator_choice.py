@@ -42,7 +42,7 @@ def automatic(
         bundle: an open bundle.
         tuning: what was measured of it on this machine.
         config: leaves the choice to us where its `accelerators` is None.
-        profile: of this machine; None asks for it where something is worth it.
+        profile: this machine's profile; None asks for it where something is worth it.
     """
     if (won := _winner(bundle, tuning, config, profile)) is None:
         return None

@@ -39,8 +39,8 @@ class Asked:
 
     Args:
         examples_file: see `edge_runtime.app.config.AppConfig.examples_file`.
-        clock: for the time-out.
-        timeout_s: how long the application may take.
+        clock: monotonic time of the time-out.
+        timeout_s: longest time that the application may take.
     """
 
     def __init__(self, examples_file: Path, clock: Clock, timeout_s: float) -> None:
@@ -86,8 +86,8 @@ def serve(examples_file: Path, examples: LearntExamples, changed: Callable[[], b
     """Do what is asked for, if anything is; to be called by the application now and then, behind a `Barrier`.
 
     Args:
-        examples_file: as in `Asked`.
-        examples: of the application.
+        examples_file: the same file as in `Asked`.
+        examples: the application's examples.
         changed: takes them into use and writes them; returns whether the disk has them.
 
     Returns:

@@ -104,9 +104,9 @@ def explain(
     """Explain the answer to a window.
 
     Args:
-        manifest: of the bundle that answers.
+        manifest: the manifest of the bundle that answers.
         ask: its model, for at most `max_batch` windows. One with states begins again for each key.
-        window: of the contract.
+        window: a window of the contract.
         spans: parts of its length, at most its samples.
         max_batch: windows in one call.
         given: the answer that is to be explained, where there was one.
@@ -164,7 +164,7 @@ class Explainer:
     """Explains hard cases while they are made, within a share of the time.
 
     Args:
-        share: of the time since it was made; a case that would come on top of it is not explained.
+        share: share of the time since it was made; a case that would come on top of it is not explained.
         model: the one that is asked first.
         clock: monotonic time.
         metrics: receives ``explanations_total`` and ``explanations_skipped_total``.

@@ -47,7 +47,7 @@ class FallbackChain:
     """Fallback chain: a predictor made of backends; see the module and `edge_runtime.model.serving.loading.Predictor`.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         backends: best first, at least one.
         load: proves and loads one.
         clock: monotonic time.
@@ -56,7 +56,7 @@ class FallbackChain:
         loaded: backends that are in memory already, by position.
         failed: backends that have failed already, by position, with the reason.
         max_batch: windows in one call.
-        states: that all backends share; None where the bundle's model has none.
+        states: store that all backends share; None where the bundle's model has none.
         retry: waits before a failed backend is tried again.
         check_interval_s: how often the golden vectors are replayed on the backend that answers; 0 is never.
         keep_bytes: model files whose backends stay loaded together.
@@ -182,7 +182,7 @@ class FallbackChain:
         or below it works: an answer comes before a cool board.
 
         Args:
-            reason: for people, for example ``82 °C``.
+            reason: text for people, for example ``82 °C``.
 
         Returns:
             Whether there is a lighter backend.
@@ -217,7 +217,7 @@ class FallbackChain:
         """Begin to check the backend that answers, and to retry those that failed.
 
         Args:
-            loop: whose thread this belongs to.
+            loop: loop of the thread that this belongs to.
             on_status: told the status whenever it changes; see `status`.
         """
         self._loop = loop

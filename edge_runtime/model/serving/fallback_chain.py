@@ -37,8 +37,8 @@ class ProvenVariant(LoadedVariant):
     """A loaded variant that can be asked for its golden vectors again.
 
     Args:
-        manifest: of the bundle.
-        variant: which file of it.
+        manifest: the bundle's manifest.
+        variant: the bundle's variant that `engine` runs.
         engine: the loaded model.
         golden: inputs (n, channels, samples) and expected answers (n, ...).
         max_batch: windows in one call.
@@ -178,7 +178,7 @@ def start(
     """Load the model that a configuration names, or where that fails, one that may stand in for it.
 
     Args:
-        config: which bundle, and what of it.
+        config: settings of the model: the bundle, and what of it.
         clock: says whether it has expired; monotonic time for the fallback chain.
         metrics: receives what the fallback chain counts.
         handed_over: what `FallbackChain.hand_over` of the process before this one said.

@@ -21,7 +21,7 @@ class Host:
         config: how models are loaded, and whether a fallback chain stands behind them.
         max_keys: keys whose states are held at a time.
         metrics: receives what models and fallback chains count.
-        clock: where time comes from.
+        clock: wall and monotonic time.
         handed_over: what the process before this one said when it was replaced.
     """
 
@@ -54,7 +54,7 @@ class Host:
         """Open the fallback chain of the model that answers first, and those of others as they come.
 
         Args:
-            loop: of the application.
+            loop: the application's loop.
             publish_status: told what answers now.
         """
         self._open = lambda chain: chain.open(loop, publish_status)

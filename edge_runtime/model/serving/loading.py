@@ -118,11 +118,11 @@ class LoadedVariant:
     """One variant in one engine.
 
     Args:
-        manifest: of the bundle that it is from.
-        variant: which file of it `engine` runs.
+        manifest: manifest of the variant's bundle.
+        variant: the bundle's variant that `engine` runs.
         engine: the loaded model.
         max_batch: windows given to the engine in one call.
-        states: of the keys, shared with other variants of the bundle; None: of its own, if the engine has states.
+        states: the keys' states, shared with other variants of the bundle; None: its own, if the engine has states.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Model(LoadedVariant):
 
     Args:
         bundle: open; closed with the model.
-        variant: which file of it `engine` runs.
+        variant: the bundle's variant that `engine` runs.
         engine: the loaded model.
         max_batch: windows given to the engine in one call.
         tuning: what was measured of the bundle on this machine; None where nothing was.
@@ -267,7 +267,7 @@ def load_model(
     (`edge_runtime.model.tuning.benchmark`), else the first that runs here in the bundle's own order.
 
     Args:
-        config: which bundle, and whose.
+        config: the bundle, and the keys that are trusted.
         clock: says whether it has expired; None takes the system's.
         failed: variants that are not to be taken, with the reason. One that fails now is added, and the next one is
             taken that the configuration allows. None: one that fails is an error, unless measuring alone has chosen it.

@@ -26,9 +26,9 @@ def ask(state_file: Path, keys: Sequence[str], clock: Clock, timeout_s: float) -
 
     Args:
         state_file: see `edge_runtime.app.config.AppConfig.state_file`.
-        keys: at most `MAX_KEYS`.
-        clock: for the time-out.
-        timeout_s: how long the application may take.
+        keys: keys to reset, at most `MAX_KEYS`.
+        clock: monotonic time of the time-out.
+        timeout_s: longest time that the application may take.
 
     Returns:
         How many of the keys had states.

@@ -71,7 +71,7 @@ class StateStore:
         hop: grid points from one window to the next.
         max_keys: keys beyond which the one that was silent for longest is forgotten.
         metrics: receives ``state_resets_total`` by reason.
-        model: of which they are; saved states of another one are of no use.
+        model: identity of the states' model; saved states of another one are of no use.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class StateStore:
         Args:
             max_keys: see above.
             metrics: see above.
-            max_bytes: that the states of `max_keys` keys may take; 0 is a quarter of this machine's memory, None any.
+            max_bytes: bytes that states of `max_keys` keys may take; 0: a quarter of this machine's memory, None: any.
 
         Raises:
             ConfigError: they would take more.
@@ -162,7 +162,7 @@ class StateStore:
         """Return the states of the keys of these windows; a key whose window does not follow its last one is reset.
 
         Args:
-            windows: of different keys.
+            windows: windows of different keys.
             keep: return copies, as for windows that are held; else the states are valid until the next call.
         """
         self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call

@@ -67,7 +67,7 @@ class Task(Protocol):
             answers: a row for each.
             decision: what `decide` said of `answers`.
             latencies_ms: one for each.
-            by: who answered.
+            by: author of the answers.
         """
         ...
 

@@ -51,7 +51,7 @@ class Anomaly(WindowTask):
     over the latter; without, the distance of the score from the threshold as a share of the larger one.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
         files: reads `AnomalyOutput.normal`; None where only the cloud's answers are read.

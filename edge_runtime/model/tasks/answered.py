@@ -67,7 +67,7 @@ def without_answer(task: Task, manifest: Manifest, windows: Sequence[Window], no
 
     Args:
         task: makes the answers of this bundle.
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         windows: one prediction each.
         now: monotonic time.
     """

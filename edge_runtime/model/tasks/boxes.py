@@ -35,7 +35,7 @@ class Decoder:
     """Makes candidates of a model's numbers.
 
     Args:
-        output: of the bundle.
+        output: the bundle's output.
         priors: (candidates, 4) from `DetectionOutput.priors`; None where strides and anchors make them.
     """
 

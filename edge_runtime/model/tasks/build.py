@@ -23,7 +23,7 @@ def build_task(
     """Build the task of a bundle, by the kind of its output.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         threshold: replaces that of its gate.
         labels: replace those of its output, where another model answers.
         files: reads an .npy file of the bundle; None: the task is asked for nothing but what others have answered.

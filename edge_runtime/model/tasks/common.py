@@ -201,8 +201,8 @@ def read_numbers(files: Files, name: str, shape: tuple[int, ...]) -> Float32:
 
     Args:
         files: reads one.
-        name: of the file.
-        shape: of its array; -1 for any number of rows.
+        name: the file's name.
+        shape: the array's shape; -1 for any number of rows.
 
     Raises:
         BundleError: it has another shape, or holds numbers that are not finite.

@@ -32,7 +32,7 @@ class Detection(WindowTask):
     from which on a box is given.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
         labels: replace the bundle's, where another model answers: the cloud's order.

@@ -64,7 +64,7 @@ class Embedding(WindowTask):
     the latter; 0 where nothing is near enough.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
         files: reads `EmbeddingOutput.examples`; None where only the cloud's answers are read.

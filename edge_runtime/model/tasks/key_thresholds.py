@@ -90,7 +90,7 @@ class KeyThresholds:
         """Put the threshold of its key behind each score, and learn from the score.
 
         Args:
-            windows: of the scores, those of a key in their order.
+            windows: the scores' windows, those of a key in their order.
             scores: (windows, 1).
             suspects: places of windows from which nothing is learnt.
 

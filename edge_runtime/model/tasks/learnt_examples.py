@@ -190,7 +190,7 @@ class LearntExamples:
         """Add examples of a label; all of them or none.
 
         Args:
-            label: of all.
+            label: the label of all examples.
             vectors: id of the window, and its numbers.
             made_by: see `vectors_of`.
 

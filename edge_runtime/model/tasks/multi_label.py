@@ -20,7 +20,7 @@ class MultiLabel(WindowTask):
     Trust is the least, over labels, of the distance of the probability from its threshold.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
         labels: replace the bundle's, where another model answers: the cloud's order.

@@ -29,7 +29,7 @@ class Regression(WindowTask):
     the widest that is of use.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
     """

@@ -31,7 +31,7 @@ class Text(WindowTask):
        any, the least of the blank's.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate.
     """

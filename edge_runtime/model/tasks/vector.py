@@ -26,7 +26,7 @@ class Vector(WindowTask):
     """The `Task` of a bundle whose model answers with numbers that are no labels, values or boxes.
 
     Args:
-        manifest: of the bundle.
+        manifest: the bundle's manifest.
         output: its output.
         threshold: replaces that of its gate; every answer has trust 1.
     """

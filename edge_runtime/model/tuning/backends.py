@@ -55,7 +55,7 @@ def on_accelerators(
 
     Args:
         bundle: an open bundle.
-        profile: of this machine.
+        profile: this machine's profile.
         compiled: folder in which what an accelerator compiles is kept for later runs; None keeps nothing.
         scratch: folder for what is not kept: it is there from the proof to the end of the measurement.
         refused: reasons by the name of the backend.

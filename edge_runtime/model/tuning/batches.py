@@ -34,7 +34,7 @@ def cheapest(candidate: Candidate, timed: Timed) -> int:
     """Return how many windows in a call cost the least each; 0 where it cannot be timed.
 
     Args:
-        candidate: on the processor, without states.
+        candidate: a candidate on the processor, without states.
         timed: see `Timed`.
     """
     for fewer, more in pairwise(STEPS):

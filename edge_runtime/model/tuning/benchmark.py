@@ -85,7 +85,7 @@ def tune(
         bundle: an open bundle.
         threads: numbers of threads to measure with.
         within_s: seconds that it may take; see rule 2.
-        probe_timeout_s: for one variant to load and prove itself.
+        probe_timeout_s: longest time for one variant to load and prove itself.
         machine: this one; None looks.
         profile: its accelerators are tried too, with the fewest threads; compiling for them may take minutes. None
             leaves them out.
@@ -394,9 +394,9 @@ def tune_at_start(
 
     Args:
         bundle: an open bundle.
-        path: of the file that keeps the figures.
-        max_threads: that an engine may use.
-        within_s: how long it may take.
+        path: file that keeps the figures.
+        max_threads: threads that an engine may use.
+        within_s: seconds that it may take.
         clock: wall and monotonic time.
     """
     log.info("tuning: started: bundle=%s within_s=%g", bundle.path.name, within_s)

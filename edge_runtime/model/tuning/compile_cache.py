@@ -35,10 +35,10 @@ def kept(folder: Path, bundle: Bundle, variant: str, choice: EngineChoice) -> Pa
     tell models apart by the names of their nodes, which all variants share.
 
     Args:
-        folder: for all of them.
+        folder: the folder for all of them.
         bundle: an open bundle.
         variant: name in it.
-        choice: of the machine's profile.
+        choice: a choice of the machine's profile.
 
     Returns:
         None where there is no folder that can be trusted, which the log says: each start compiles it again.

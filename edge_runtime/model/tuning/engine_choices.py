@@ -41,10 +41,10 @@ def choices_for(profile: Profile, model_format: str, precision: str, scheme: str
     """List the ways to run a variant on a machine, best first: engines that read it and take its precision.
 
     Args:
-        profile: of the machine.
+        profile: the machine's profile.
         model_format: ``onnx`` or ``tflite``.
-        precision: as the manifest names it.
-        scheme: of an int8 variant.
+        precision: the manifest's name of the precision.
+        scheme: the scheme of an int8 variant.
     """
     for choice in profile.choices:
         if model_format in engines.find(choice.engine).formats and choice.takes(precision, scheme):
@@ -96,11 +96,11 @@ def load_best(
     """Load a model in the best way that works; each one that does not is an error in the log.
 
     Args:
-        profile: of the machine.
+        profile: the machine's profile.
         model: the bytes of a verified file.
         model_format: ``onnx`` or ``tflite``.
-        precision: as the manifest names it.
-        scheme: of an int8 variant.
+        precision: the manifest's name of the precision.
+        scheme: the scheme of an int8 variant.
         options: how the engine may use the machine.
         cache: folder for what accelerators compile.
 
@@ -127,7 +127,7 @@ def missing(choice: EngineChoice, root: Path = files.ROOT) -> str:
 
     Args:
         choice: how a model would run.
-        root: where the machine's files lie.
+        root: folder of the machine's files.
     """
     if not choice.requires or any(files.entries(root, pattern) for pattern in choice.requires):
         return ""

@@ -180,7 +180,7 @@ class Tuning:
         """List what each accelerator would bring over the best that the processor does, fastest first.
 
         Args:
-            max_threads: that an engine may use.
+            max_threads: threads that an engine may use.
             variant: the only one that may run; empty is any.
             isolate: what runs in a process of its own, as under ``[model]``.
         """

@@ -211,10 +211,10 @@ def time_interleaved(
     Args:
         candidates: all stay loaded until the end.
         reference: name of the candidate that ratios are taken to.
-        threads: that an engine may use for one call.
-        plan: how long.
-        clock: for wall time.
-        cpu: for processor time, seconds.
+        threads: threads that an engine may use for one call.
+        plan: length of the benchmark.
+        clock: wall time.
+        cpu: processor time, seconds.
 
     Returns:
         One timing per candidate, in their order.

@@ -56,7 +56,7 @@ def this_machine(root: Path = Path("/proc")) -> Machine:
     """Describe the machine this runs on.
 
     Args:
-        root: where the kernel tells about itself.
+        root: folder in which the kernel tells about itself.
     """
     lines = _lines(root / "cpuinfo")
     versions = {"python": platform.python_version(), "edge-runtime": __version__}

@@ -72,11 +72,11 @@ def measure(
     """Try each candidate in a process of its own, then time those that ran against one another in a further one.
 
     Args:
-        candidates: of different names.
+        candidates: candidates of different names.
         reference: the candidate that the others are compared with.
         threads: numbers of threads to measure with; None takes one, and all cores where there are more.
-        plan: how long.
-        timeout_s: for one candidate to load and answer.
+        plan: length of the benchmark.
+        timeout_s: longest time for one candidate to load and answer.
 
     Raises:
         ValueError: the reference is not among the candidates, or two have the same name.
@@ -122,10 +122,10 @@ def measure_bundle(
 
     Args:
         bundle: an open bundle.
-        threads: as for `measure`.
-        plan: how long.
+        threads: numbers of threads to measure with, see `measure`.
+        plan: length of the benchmark.
         engines: name of the engine by variant; the best one installed for those not named.
-        timeout_s: for one variant to load and answer.
+        timeout_s: longest time for one variant to load and answer.
 
     Raises:
         IncompatibleError: no variant runs here; says why for each.

@@ -62,7 +62,7 @@ class App:
     Args:
         config: the whole of it.
         metrics: receives everything that is counted.
-        clock: where time comes from.
+        clock: wall and monotonic time.
         model: loaded already; None loads the one that the configuration names.
         sources: objects of the caller's own, besides the sources that the configuration names.
         sinks: the same for sinks. Both are opened by `run` and closed with the application.

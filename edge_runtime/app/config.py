@@ -331,7 +331,7 @@ def parse_as(
 
     Args:
         cls: the dataclass.
-        text: of the file.
+        text: the file's text.
         path: names it in errors.
         base: anchors relative paths; None leaves them.
         whole: what an error is about that concerns no single key; empty names no line for it.

@@ -86,7 +86,7 @@ def replay(
     The files are read in pieces while the predictions are taken, so memory stays bounded. The model stays open.
 
     Args:
-        model: from `open_model`.
+        model: a model from `open_model`.
         files: CSV, Parquet, NPZ, WAV or lines of messages, in the order to be played; the last part of a path may hold
             wildcards.
         lateness_s: seconds that samples may be out of order.
@@ -126,9 +126,9 @@ def explained(
     """Answer recorded files, and explain some of the answers (`edge_runtime.model.serving.explain`).
 
     Args:
-        model: from `open_model`.
+        model: a model from `open_model`.
         recording: files and layout.
-        ids: of the predictions to explain; empty takes the `worst`.
+        ids: ids of the predictions to explain; empty takes the `worst`.
         worst: number of those with the least confidence, least first.
         spans: parts of a window's length.
         lateness_s: seconds that samples may be out of order.
@@ -162,7 +162,7 @@ def vectors(
     """Answer recorded files, and give the model's numbers with each answer.
 
     Args:
-        model: from `open_model`.
+        model: a model from `open_model`.
         recording: files and layout.
         lateness_s: seconds that samples may be out of order.
     """
@@ -202,7 +202,7 @@ def play(
     """Answer recorded files, as `replay`.
 
     Args:
-        model: from `open_model`.
+        model: a model from `open_model`.
         recording: files and layout.
         window: run-time bounds.
         metrics: counts what was read.
@@ -225,7 +225,7 @@ def play_source(
     """Answer what a source plays, as `play`; the predictions come in lists, as they are made.
 
     Args:
-        model: from `open_model`.
+        model: a model from `open_model`.
         source: not open yet; closed at the end.
         window: run-time bounds.
         metrics: counts what was read.

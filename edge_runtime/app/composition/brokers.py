@@ -17,7 +17,7 @@ class Brokers:
     """Clients of all brokers that the configuration names; each connects with the first that uses it.
 
     Args:
-        config: of the application.
+        config: the application's configuration.
         metrics: receives what the clients count.
         on_status: told of each part's status, besides the brokers; None: nothing else is.
     """

@@ -29,13 +29,13 @@ class CloudPath:
 
     Args:
         config: names both an outbox and a cloud.
-        manifest: of the model on the device.
+        manifest: the manifest of the device's model.
         budget: bounds what is sent; the outbox keeps its level.
-        loop: of the application.
+        loop: the application's loop.
         publish: hands corrections and final answers to the sinks.
         on_status: told why the outbox begins to fail, and with an empty reason when it works again.
         metrics: receives everything that is counted.
-        clock: where time comes from.
+        clock: wall and monotonic time.
 
     Raises:
         ConfigError: the path, the address or a file that it needs cannot be used.

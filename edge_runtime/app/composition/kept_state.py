@@ -66,11 +66,11 @@ class KeptState:
 
     Args:
         config: says what is kept, and where.
-        loop: of the application.
+        loop: the application's loop.
         metrics: what the counters keep; receives everything that is counted.
-        clock: where time comes from.
+        clock: wall and monotonic time.
         answers: states of events and of answers over time, kept with the windows.
-        learnt: of keys, on the device.
+        learnt: what is learnt of keys, on the device.
         examples: those that users add; None where there are none (`examples_of`).
 
     Raises:

@@ -29,7 +29,7 @@ def with_kept_names(config: AppConfig, *, write: bool, host: str = "") -> AppCon
     """Return the configuration with all names stated that were made of the host's.
 
     Args:
-        config: of the application.
+        config: the application's configuration.
         write: False keeps nothing, as for ``run --check``.
         host: name of this host; empty: ask the system.
     """
@@ -85,9 +85,9 @@ def warn_container(config: AppConfig, configured: AppConfig, root: Path = Path("
     """Say what the next image of a container loses (rule 4).
 
     Args:
-        config: of the application.
+        config: the application's configuration.
         configured: the same, before `with_kept_names`.
-        root: of the file system, for a test.
+        root: root of the file system, for a test.
     """
     path = _file(config)
     unnamed = [key for key, broker in configured.broker.items() if not broker.client_id]

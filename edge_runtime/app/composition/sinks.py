@@ -25,12 +25,12 @@ class Sinks:
     """Sinks that the configuration names, and those of the program.
 
     Args:
-        config: of the application.
+        config: the application's configuration.
         own: sinks of the program; a `policy` that one has is its `SinkPolicy`.
-        sources: whose readings wait for them.
+        sources: sources whose readings wait for them.
         clients: brokers by name.
         metrics: receives their counts.
-        clock: where time comes from.
+        clock: wall and monotonic time.
         describe: what answers may hold.
         on_status: told which sinks are stalled, when that changes.
     """

@@ -34,9 +34,9 @@ class Child:
 
     Args:
         worker: its number, from 1.
-        command: that starts it.
-        folder: for its sockets; of this user alone.
-        loop: of the parent.
+        command: the command that starts it.
+        folder: the folder for its sockets; this user's alone.
+        loop: the parent's loop.
         clock: monotonic time.
         watchdog_s: a worker that is ready and shows no life for so long is killed.
         on_change: called when it is ready, or when the status of a part has changed.
@@ -164,9 +164,9 @@ def until_parent_ends(loop: Loop, stop: Callable[[], None], descriptor: int = 0)
     """Have a worker stop when its parent closes the pipe, or is gone.
 
     Args:
-        loop: of the worker.
+        loop: the worker's loop.
         stop: called once.
-        descriptor: of the reading end.
+        descriptor: the reading end's descriptor; 0 is standard input.
     """
 
     def closed() -> None:

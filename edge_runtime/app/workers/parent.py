@@ -40,11 +40,11 @@ def run(
     """Run the workers of an application until a signal comes, and return the exit code.
 
     Args:
-        config: of this machine, checked (`edge_runtime.app.workers.plan.check`).
+        config: this machine's configuration, checked (`edge_runtime.app.workers.plan.check`).
         command: starts a worker, by its number, with a folder for its socket.
-        notifier: of the service manager; closed here.
+        notifier: the service manager's notifier; closed here.
         as_json: print the figures of all workers at the end, as one JSON object.
-        clock: where time comes from.
+        clock: wall and monotonic time.
 
     Raises:
         EdgeError: an address cannot be listened on, or a file not be read.

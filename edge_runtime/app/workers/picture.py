@@ -20,7 +20,7 @@ def merged(reports: Sequence[Report], query: Query, about: Mapping[str, Any]) ->
     """Merge reports of workers.
 
     Args:
-        reports: at least one, by the worker's number.
+        reports: reports, at least one, by the worker's number.
         query: keys that the caller wants to see.
         about: more about the application; each worker under ``workers``.
     """

@@ -146,9 +146,9 @@ def adopted(outbox: OutboxConfig | None, worker: int, workers: int) -> tuple[Pat
     """Find the outboxes that a worker adopts: those of numbers beyond `workers`, shared out in turns.
 
     Args:
-        outbox: of the application.
-        worker: from 1; 0 for the one process without workers, which adopts those of all workers.
-        workers: how many there are; 0 with `worker` 0.
+        outbox: the application's outbox.
+        worker: number from 1; 0 for the one process without workers, which adopts those of all workers.
+        workers: number of them; 0 with `worker` 0.
     """
     if outbox is None:
         return ()
@@ -177,9 +177,9 @@ def for_worker(config: AppConfig, worker: int, socket_path: Path) -> AppConfig:
     """Return the configuration of a worker; its folder of state is made.
 
     Args:
-        config: of this machine (`for_machine`).
-        worker: from 1.
-        socket_path: on which the parent asks it.
+        config: this machine's configuration (`for_machine`).
+        worker: its number, from 1.
+        socket_path: socket on which the parent asks it.
 
     Raises:
         ConfigError: its folder cannot be made.

@@ -40,8 +40,8 @@ def part_of(key: str, parts: int, level: bytes) -> int:
     """Return the part that a key belongs to, from 0; with one part more, only the keys of the new part move.
 
     Args:
-        key: of a reading.
-        parts: how many there are, at least 1.
+        key: a reading's key.
+        parts: number of them, at least 1.
         level: parts of different levels are independent of each other.
     """
     if parts == 1:
@@ -99,7 +99,7 @@ class OwnTopics:
 
     Args:
         broker: the broker's client.
-        config: of the source.
+        config: the source's settings.
         share: keys that are this process's own.
         metrics: counts `FOREIGN`.
     """
@@ -152,7 +152,7 @@ def own_readings(deliver: Deliver, config: SourceConfig | None, share: Share, me
 
     Args:
         deliver: takes them.
-        config: of the source; None: an object of the caller's own. Only an MQTT source is shared.
+        config: the source's settings; None: an object of the caller's own. Only an MQTT source is shared.
         share: keys that are this process's own.
         metrics: counts `FOREIGN`.
     """

@@ -46,13 +46,13 @@ class WorkersSite:
     """Listener of all workers: page, metrics and socket. Loaded where a socket, an address or a file is configured.
 
     Args:
-        config: who may look, and where.
-        path: of the Unix socket; None binds none.
+        config: settings of the listener: who may look, and where.
+        path: path of the Unix socket; None binds none.
         children: the workers.
-        restarts: of each.
-        clock: where time comes from.
-        metrics: of the parent.
-        name: of the application.
+        restarts: restarts of each worker, by its number.
+        clock: wall and monotonic time.
+        metrics: the parent's metrics.
+        name: the application's name.
 
     Raises:
         ConfigError: an address cannot be listened on, or a token file not be read.

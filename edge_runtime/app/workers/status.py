@@ -58,7 +58,7 @@ class StatusTopic:
     """The parent's connections, which have no subscriptions: one to each broker with a status topic.
 
     Args:
-        config: of this machine.
+        config: this machine's configuration.
         metrics: receives what the clients count.
     """
 

@@ -48,9 +48,9 @@ class Sums:
         """Make one page.
 
         Args:
-            pages: of the workers that answered, by their number: process id and page.
+            pages: process id and page of each worker that answered, by its number.
             own: what the parent counts, by name.
-            openmetrics: in that format, else in Prometheus' own.
+            openmetrics: the format is OpenMetrics, else Prometheus' own.
         """
         merged: dict[str, Family] = {}
         for worker, (pid, text) in pages.items():

@@ -44,10 +44,10 @@ class Supervisor:
     """Runs the workers until `stop`. Everything happens on its loop.
 
     Args:
-        loop: of the parent.
+        loop: the parent's loop.
         clock: monotonic time.
         children: workers, in order; closed here.
-        notifier: of the service manager.
+        notifier: the service manager's notifier.
         drain_s: time that workers may take to stop, seconds.
         on_change: called when a worker is ready, has ended, or reports something new.
     """

@@ -46,7 +46,7 @@ class Answerer:
 
     Args:
         job: what is done with them.
-        proven: as in `edge_runtime.model.serving.loading.load_model`.
+        proven: the `proven` of `edge_runtime.model.serving.loading.load_model`.
 
     Raises:
         EdgeError: the model cannot be loaded, or the labels cannot be read.

@@ -118,13 +118,13 @@ class HandWritten:
     Args:
         client: a paho client; its `publish` takes the results.
         call: the model.
-        decode: of a payload.
-        dumps: to JSON.
-        labels: of the scores, in order.
+        decode: the decoder of a payload.
+        dumps: the encoder to JSON.
+        labels: labels of the scores, in order.
         window: samples.
         hop: samples.
-        rate_hz: of the samples.
-        channels: of a sample.
+        rate_hz: samples per second.
+        channels: channels of a sample.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ def library_call(variant: Variant, model: bytes, engine: str) -> Call:
     """Load the engine's own library, as a hand-written program uses it.
 
     Args:
-        variant: of a bundle.
+        variant: a bundle's variant.
         model: its file.
         engine: name of the engine that runs it (see `edge_runtime.model.engines`).
     """

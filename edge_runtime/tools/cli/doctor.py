@@ -60,7 +60,7 @@ def examine(root: Path = ROOT) -> dict[str, Any]:
     """Collect the findings as plain data.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
     """
     from edge_runtime.model import engines  # noqa: PLC0415 - numpy, only when needed
 

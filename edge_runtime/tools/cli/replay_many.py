@@ -33,7 +33,7 @@ def run_many(job: Job, files: list[tuple[Path, str]], out: Path | None, workers:
 
     Args:
         job: what is done with every file.
-        files: with their keys.
+        files: paths with their keys.
         out: file of the answers.
         workers: number of processes of this machine, or the address of a Ray cluster.
         as_json: print the figures as one JSON object.

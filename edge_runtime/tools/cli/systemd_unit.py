@@ -125,7 +125,7 @@ def paths_of(app: AppConfig, file: Path) -> Paths:
 
     Args:
         app: the configuration.
-        file: that it was read from.
+        file: the file that it was read from.
     """
     files = _written_files(app)
     written = [path.parent for path in files]  # SQLite's log lies beside it, JSONL rotates its files
@@ -319,8 +319,8 @@ def hints(app: AppConfig, config: ServiceConfig, known_groups: Sequence[str]) ->
 
     Args:
         app: the configuration.
-        config: of the unit.
-        known_groups: that this machine has.
+        config: the unit's settings.
+        known_groups: groups that this machine has.
     """
     paths = paths_of(app, config.app)
     groups = groups_of(app, config.groups)

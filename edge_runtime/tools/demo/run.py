@@ -354,8 +354,8 @@ def accuracy_of(bundle: Path, contract: InputContract, recordings: list[Recordin
 
     Args:
         bundle: the device's own, or the teacher's, which sees more of each window's history.
-        contract: of the device's windows.
-        recordings: with a label each.
+        contract: the contract of the device's windows.
+        recordings: recordings with a label each.
     """
     with load_model(ModelConfig(bundle=bundle, unsigned="allow")) as model:
         return _accuracy(model, contract, recordings)

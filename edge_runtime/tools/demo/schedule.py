@@ -64,8 +64,8 @@ def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: fl
     """Deal the recordings out to watches, one after the other on each.
 
     Args:
-        recordings: in the order of the file.
-        watches: how many play at once.
+        recordings: the file's recordings, in its order.
+        watches: number that play at once.
         base: stamp at which all of them begin.
         rate_hz: samples per second.
     """

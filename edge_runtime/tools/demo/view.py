@@ -19,7 +19,7 @@ class View:
         tally: answers so far.
         metrics: latency, counts, drops.
         watches: rows of the table.
-        out: where to draw.
+        out: stream to draw on.
         live: redraw in place; False prints a line each time.
     """
 

@@ -28,9 +28,9 @@ def application(
 
     Args:
         tables: the sources.
-        broker: as it was listened to.
-        bundle: of the model; None writes no model and no sink, which is what ``edge-runtime record`` takes.
-        folder: where the file will lie; the bundle is named from there.
+        broker: settings with which it was listened to.
+        bundle: the model's bundle; None writes no model and no sink, which is what ``edge-runtime record`` takes.
+        folder: the folder of the file to be; the bundle is named from there.
         signed: the bundle carries a signature, so nothing is written that would run it without.
         trusted: public keys, one of which must have signed it.
         header: first line.

@@ -55,7 +55,7 @@ class Capture:
     """Messages heard, in bounded memory.
 
     Args:
-        messages: to begin with.
+        messages: messages to begin with.
 
     Attributes:
         topics: by name, in order of appearance; at most `MAX_TOPICS`.

@@ -75,9 +75,9 @@ def rate_lines(seen: Observation, stamps: Stamps | None, arrivals_hz: float, con
 
     Args:
         seen: the topic.
-        stamps: of its messages.
+        stamps: the stamps of its messages.
         arrivals_hz: messages per second; NaN where unknown.
-        contract: of the model.
+        contract: the model's contract.
     """
     if stamps is None or seen.format not in DOCUMENTS or math.isnan(stamps.step_s):
         return []

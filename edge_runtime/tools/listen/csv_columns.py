@@ -18,7 +18,7 @@ def with_named_columns(seen: Observation, arrivals: Sequence[float]) -> Observat
 
     Args:
         seen: the topic.
-        arrivals: of its messages, wall-clock seconds; NaN where unknown.
+        arrivals: its messages' arrivals, wall-clock seconds; NaN where unknown.
     """
     if seen.dialect is None or seen.dialect.header or seen.dialect.pair:
         return seen

@@ -38,9 +38,9 @@ def check_live(config: AppConfig, contract: InputContract, seconds: float) -> Li
     allow that is asked for the application's own topics.
 
     Args:
-        config: of the application.
-        contract: of its model.
-        seconds: how long, for each broker.
+        config: the application's configuration.
+        contract: its model's contract.
+        seconds: time of listening, for each broker.
 
     Raises:
         ConnectionFailed: a broker cannot be reached.

@@ -91,7 +91,7 @@ def name_of(text: str, unit: str = "") -> Name:
 
     Args:
         text: a channel, or the path of a field.
-        unit: of a channel, which may tell the quantity where the name does not.
+        unit: a channel's unit, which may tell the quantity where the name does not.
     """
     stated = unit
     bare, bracketed = split_name(text)

@@ -158,9 +158,9 @@ def no_window(trial: Trial, capture: Capture, contract: InputContract) -> str:
     """Say in one line that the model would not have answered, and what to do.
 
     Args:
-        trial: without a window.
+        trial: a trial without a window.
         capture: the messages.
-        contract: of the model.
+        contract: the model's contract.
     """
     window_s = contract.window / contract.rate_hz
     heard = capture.seconds

@@ -34,7 +34,7 @@ def topics_of(own: Sequence[str], heard: Sequence[str], filters: Sequence[str] =
     Args:
         own: topics to read, at least one.
         heard: all topics.
-        filters: that were subscribed to.
+        filters: filters that were subscribed to.
     """
     others = [topic for topic in heard if topic not in set(own)]
     for one in filters:  # rule 1

@@ -75,7 +75,7 @@ def try_table(data: Sequence[Mapping[str, Any]], capture: Capture, contract: Inp
     Args:
         data: the ``[[source]]`` tables as a TOML reader gives them.
         capture: the messages.
-        contract: of the model.
+        contract: the model's contract.
     """
     try:
         sources = schema.load(_Sources, {"source": data}).source

@@ -32,7 +32,7 @@ class Labels:
     3. While paused, nothing is recorded.
 
     Args:
-        names: of the labels; none: rows get no label, and nothing pauses.
+        names: the labels' names; none: rows get no label, and nothing pauses.
         changed: called when the current label has changed.
         clock: dates the changes.
     """
@@ -84,8 +84,8 @@ class Labels:
         """Read keys or lines from a terminal, a pipe or a socket while the block runs.
 
         Args:
-            fd: of standard input.
-            loop: on which it is read.
+            fd: descriptor of standard input.
+            loop: the loop on which it is read.
 
         Returns:
             Whether it is a terminal, whose keys are read one by one.

@@ -62,11 +62,11 @@ class Recorder:
 
     Args:
         plan: sources, brokers and channels.
-        writer: of the file.
-        labels: of the moment.
-        person: whose movements they are; empty: the key's.
+        writer: the file's writer.
+        labels: the label of the moment.
+        person: the person whose movements they are; empty: the key's.
         metrics: counts what is refused.
-        clock: where time comes from; that of `labels`.
+        clock: wall and monotonic time, that of `labels`.
 
     Raises:
         ConfigError: a source or codec cannot be made; or channels come in parts and no rate is known.

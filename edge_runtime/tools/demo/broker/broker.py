@@ -80,8 +80,8 @@ class Broker:
     `stop` and `start` again is a restart of a broker with persistence: same port, same sessions and retained messages.
 
     Args:
-        config: where to listen and what to allow.
-        clock: for keep alive and session expiry.
+        config: address to listen on, and what to allow.
+        clock: monotonic time of keep alive and session expiry.
 
     Attributes:
         port: where it listens; what the configuration says until `start` has picked one.

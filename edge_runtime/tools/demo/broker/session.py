@@ -76,9 +76,9 @@ class Session:
     """The state of one client id, which may outlive its connection.
 
     Args:
-        client_id: as the client gave it, or as the broker made it up.
-        max_queued: how many messages above QoS 0 may wait; the newest is dropped beyond that.
-        counters: where drops are counted.
+        client_id: name that the client gave, or that the broker made up.
+        max_queued: messages above QoS 0 that may wait; the newest is dropped beyond that.
+        counters: counters of the drops.
     """
 
     def __init__(self, client_id: str, max_queued: int, counters: Counters) -> None:

@@ -51,7 +51,7 @@ class SimulatedClock:
     """A clock that moves only when a test advances it or sleeps on it.
 
     Args:
-        wall: where the wall clock starts, seconds since 1970.
+        wall: start of the wall clock, seconds since 1970.
     """
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:

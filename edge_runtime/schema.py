@@ -55,7 +55,7 @@ class OneOf:
     MQTT does not import webhooks and Parquet. Type checkers are given the union of the classes instead.
 
     Args:
-        key: that tells the classes apart.
+        key: name of the key that tells the classes apart.
         default: its value where the table has none; empty: it must have one.
         modules: ``module:Class`` by the value of `key`.
     """

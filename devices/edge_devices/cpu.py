@@ -86,7 +86,7 @@ def detect(root: Path = files.ROOT) -> Profile:
     """Describe the machine as a plain processor; always an answer, since something runs this.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
     """
     info = _cpuinfo(root)
     flags = {flag for block in info for key in ("flags", "Features") for flag in block.get(key, "").split()}

@@ -36,7 +36,7 @@ def driver(root: Path, device: str) -> str:
     """Find the driver that has taken a device, for example ``intel_vpu``; empty if none has, or nothing says so.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         device: its folder on the machine, for example ``/sys/class/accel/accel0/device``.
     """
     for line in (files.text(root, f"{device}/uevent") or "").splitlines():

@@ -76,7 +76,7 @@ def this_device(root: Path = ROOT) -> Profile:
     """Build the profile of the machine: its board with every accelerator that was found.
 
     Args:
-        root: where the machine's files lie; a recorded tree in tests.
+        root: folder of the machine's files; a recorded tree in tests.
     """
     return find_devices(root).profile
 
@@ -88,7 +88,7 @@ def find_devices(root: Path = ROOT) -> Findings:
     processor.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
     """
     plugins = tuple(_ask(*found, root) for found in _entries())
     boards = [p for p in plugins if p.profile is not None and not p.profile.accelerator]

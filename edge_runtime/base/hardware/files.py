@@ -30,7 +30,7 @@ def data(root: Path, path: str, limit: int = _MAX_BYTES) -> bytes | None:
     """Read the first `limit` bytes of a file, or None if it cannot be read.
 
     Args:
-        root: where the machine's files lie; ``/`` on the machine itself.
+        root: folder of the machine's files; ``/`` on the machine itself.
         path: absolute on the machine, for example ``/proc/cpuinfo``.
         limit: bytes to read at most.
     """
@@ -89,7 +89,7 @@ def entries(root: Path, pattern: str) -> list[str]:
     """Paths on the machine that match, numbers in their natural order (``cpu2`` before ``cpu10``).
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         pattern: absolute path whose parts may hold ``*``, for example ``/sys/class/hwmon/hwmon*/name``.
     """
     found = list(_expand(root, "", [part for part in pattern.split("/") if part]))

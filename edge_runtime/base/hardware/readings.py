@@ -66,9 +66,9 @@ class Board:
     """Reader of a board's sensors, with the state that differences need. Used by one thread at a time.
 
     Args:
-        profile: where to look.
+        profile: the board's profile, which names its sensors.
         clock: monotonic time.
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         limit: replaces the limits of temperature sensors, and serves those that have none; degrees Celsius.
     """
 

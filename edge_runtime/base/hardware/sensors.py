@@ -26,7 +26,7 @@ def thermal_zones(root: Path, skip: Container[str] = ()) -> tuple[Gauge, ...]:
     ``hot`` or ``critical`` one; fan trips (``active``) do not count.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         skip: types of zones that are known to lie.
     """
     found = []
@@ -49,7 +49,7 @@ def hwmon_temperatures(root: Path, drivers: Container[str]) -> tuple[Gauge, ...]
     """Temperatures of hardware monitors.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         drivers: names of those to look at, for example ``coretemp``.
     """
     found = []
@@ -70,7 +70,7 @@ def cooling_flags(root: Path, kinds: tuple[str, ...]) -> tuple[Flag, ...]:
     """Cooling devices that slow the processor down: their state is above 0 while they do.
 
     Args:
-        root: where the machine's files lie.
+        root: folder of the machine's files.
         kinds: beginnings of the types to look at, for example ``cpufreq-``, ``thermal-cpufreq-``.
     """
     found = []

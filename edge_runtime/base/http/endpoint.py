@@ -114,7 +114,7 @@ def check_headers(headers: Mapping[str, str], own: Collection[str]) -> None:
     """Refuse headers that would break a request.
 
     Args:
-        headers: from the settings.
+        headers: values by name, from the settings.
         own: names in lower case that the client sets itself.
 
     Raises:

@@ -132,8 +132,8 @@ def fit(picture: Bytes, frame: Frame) -> Bytes:
     one right or below.
 
     Args:
-        picture: of any size, red, green and blue.
-        frame: of the model; its colours are not looked at.
+        picture: the pixels, red, green and blue, of any size.
+        frame: the model's frame; its colours are not looked at.
     """
     height, width = (max(1, round(size / frame.crop_share)) for size in (frame.height, frame.width))
     h, w, colours = picture.shape

@@ -36,8 +36,8 @@ class Barrier:
     (type of the exception and line of code); the traceback goes to the debug log.
 
     Args:
-        name: of the side channel, for example ``update``.
-        metrics: where errors are counted.
+        name: the side channel's name, for example ``update``.
+        metrics: counters of the errors.
     """
 
     def __init__(self, name: str, metrics: Metrics) -> None:

@@ -59,7 +59,7 @@ class Spool:
 
         Args:
             document: what is wanted; a ``name`` is added, by which the answer is known.
-            clock: for the time-out.
+            clock: monotonic time for the time-out.
             timeout_s: how long the application may take.
 
         Returns:
@@ -92,9 +92,9 @@ class Spool:
         """Ask as `ask` does, and make one line for the user of what goes wrong.
 
         Args:
-            document: as in `ask`.
-            clock: as in `ask`.
-            timeout_s: as in `ask`.
+            document: request, as in `ask`.
+            clock: monotonic time, as in `ask`.
+            timeout_s: longest wait, as in `ask`.
             what: the application needs besides running, as a question behind ``does it run``.
 
         Raises:

@@ -35,8 +35,8 @@ def create(path: Path, data: bytes, mode: int) -> None:
     """Put a new file in its place, whole and on disk; one that is there stays as it is.
 
     Args:
-        path: where it is to be.
-        data: of the file.
+        path: the new file's path.
+        data: the file's bytes.
         mode: permissions, whatever the umask is; never wider on the way.
 
     Raises:

@@ -26,7 +26,7 @@ class GroupCommit(Generic[T]):
     3. `close` flushes what was put before it, then ends the thread.
 
     Args:
-        name: of the thread.
+        name: the thread's name.
         flush: commits jobs and reports them. Handles the errors that it knows.
         failed: reports jobs whose `flush` met an error that it does not know. It must not raise.
         split: cuts what has come into the groups that one `flush` can take; all together by default.

@@ -52,7 +52,7 @@ class Loop:
         linger_s: how long input of a lingering reader may wait for more before it is handled, where more is to be
             expected. What came while an iteration was at work has waited since then, at most since that iteration
             looked.
-        clock: where time comes from.
+        clock: source of time; None: the system's clock.
     """
 
     def __init__(self, linger_s: float = 0.0, clock: Clock | None = None) -> None:

@@ -47,7 +47,7 @@ class Retry:
             failures: how many attempts failed in a row, at least 1.
             retry_after_s: what the server asked for, None if nothing. It is a lower bound, and up to `base_s` of jitter
                 is added to it, so that a thousand devices told "30" do not come back in the same second.
-            rng: where the jitter comes from.
+            rng: source of the jitter.
         """
         steps = max(failures, 1) - 1
         if steps * math.log(self.growth) >= math.log(self.cap_s / self.base_s):
@@ -115,7 +115,7 @@ class CircuitBreaker:
         retry: the length of the open periods.
         clock: monotonic time.
         probe: whether the endpoint is ready. It returns False rather than raise.
-        rng: where the jitter comes from.
+        rng: source of the jitter.
     """
 
     def __init__(

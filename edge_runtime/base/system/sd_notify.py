@@ -31,7 +31,7 @@ class SystemdNotifier:
     """One end of a service manager's notification socket; does nothing where there is none.
 
     Args:
-        address: of the socket, as ``NOTIFY_SOCKET`` names it; empty for none.
+        address: the socket's address, as ``NOTIFY_SOCKET`` names it; empty for none.
         watchdog_s: how long the manager waits for a sign of life before it ends us; 0 if it does not wait.
     """
 

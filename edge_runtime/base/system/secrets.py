@@ -62,7 +62,7 @@ class SecretFile(Secret):
     """A one-line secret in a file, read again when the file changes. Safe to use from several threads.
 
     Args:
-        path: where it is.
+        path: the file's path.
         what: how error messages call it, for example ``token_file``.
         any_letter: take letters beyond ASCII, in UTF-8; HTTP headers hold none.
 

@@ -83,7 +83,7 @@ def ask(
         program: a line of Python that ends in `answer`.
         job: plain values that become JSON.
         data: bytes that go with it.
-        what: is done, for messages.
+        what: name of the job, for messages.
         timeout_s: wall time after which the child is killed, on each processor also the most that it computes.
         memory_bytes: memory that it may write to (`memory_for`); None is any.
 

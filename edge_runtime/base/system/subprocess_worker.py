@@ -66,8 +66,8 @@ class Worker:
         """Send a call, and wait for its answer, which the next one overwrites.
 
         Args:
-            parts: of the call, bytes.
-            what: is waited for, for messages.
+            parts: the call's bytes, in parts.
+            what: name of the call, for messages.
             timeout_s: after which the process is killed.
 
         Raises:
@@ -159,7 +159,7 @@ def serve(fd: int, begin: Callable[[bytes], Service]) -> NoReturn:
     Signals meant for the whole group are the caller's to act on.
 
     Args:
-        fd: of the socket.
+        fd: the socket's file descriptor.
         begin: takes what `Worker.begin` was given.
     """
     import resource  # noqa: PLC0415 - POSIX only, and only the child needs it

@@ -20,7 +20,7 @@ class Watchdog:
     """Looks four times in a deadline whether the call that is under way has taken longer.
 
     Args:
-        began: when the call that is under way began, monotonic seconds; 0.0 while there is none.
+        began: start of the call that is under way, monotonic seconds; 0.0 while there is none.
         deadline_s: how long a call may take; noticed after at most a quarter more.
         overdue: called once for a call, from the watchdog's thread, with the seconds that it has taken so far.
         clock: monotonic time.

@@ -49,7 +49,7 @@ class CloudClient(ABC):
     """A model on a server. Safe to share between threads: each request has a connection (or call) of its own.
 
     Args:
-        config: where and how.
+        config: the server's address, credentials and time-outs.
         clock: what deadlines are measured with.
     """
 
@@ -100,7 +100,7 @@ class CloudClient(ABC):
         Args:
             inputs: arrays by input name, first axis the batch: B windows are (B, channels, samples), in one request.
             request_id: the hard case's id; the answer must echo it if it has one.
-            deadline_s: for this request; None is `CloudConfig.deadline_s`.
+            deadline_s: longest time for this request; None is `CloudConfig.deadline_s`.
             outputs: names wanted; all when empty.
             parameters: request parameters, such as Triton's ``priority`` or ``timeout`` (microseconds).
 

@@ -37,10 +37,10 @@ class Committer:
     """Writer of the cases that the loop hands over. Belongs to one thread; any may read `failure_reason`.
 
     Args:
-        outbox: where cases go; may be unopened, and fail to open.
+        outbox: store of the cases; may be unopened, and fail to open.
         attempts: tries of a group before its cases are dropped; between them a moment for the disk.
         metrics: receives the gauge ``outbox_accepting``, and why cases were not accepted or left for others.
-        clock: for waiting.
+        clock: monotonic time for waiting.
         stopping: ends the waits.
         on_status: called with the reason when the outbox begins to fail, and with an empty one when it works again.
     """
@@ -123,7 +123,7 @@ class Committer:
         read. After a crash they go out again, with the same ids: a repeat, not a loss.
 
         Args:
-            answers: to cases, by id, as they were published.
+            answers: published answers, as bytes by case id.
             published: numbers of closings.
         """
         self._answers |= answers

@@ -51,9 +51,9 @@ class Escalator:
     Args:
         config: how cases are asked.
         manifest: labels and window of the bundle.
-        outbox: where cases wait. Not closed here.
+        outbox: store of the cases that wait. Not closed here.
         client: the cloud. Not closed here.
-        loop: on which `done` callbacks and publishing run.
+        loop: the loop on which `done` callbacks and publishing run.
         publish: takes corrections and final messages, on the loop.
         metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
         clock: wall clock for stamps, monotonic for waiting.

@@ -43,11 +43,11 @@ class Forwarder:
 
     Args:
         config: how cases are asked.
-        outbox: where they wait.
+        outbox: store of the cases that wait.
         model: the cloud's, as cases see it.
         client: the cloud itself, for its readiness.
         metrics: receives counts and the gauge ``cloud_reachable``.
-        clock: for waiting.
+        clock: monotonic time for waiting.
         retry: back-off between failed attempts.
         stopping: ends the thread.
         publish: takes corrections, on this thread; `published` is called for each such call once they are safe.

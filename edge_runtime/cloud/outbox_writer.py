@@ -60,7 +60,7 @@ class OutboxWriter:
 
     Args:
         committer: commits, and knows whether the disk works.
-        loop: on which the two callbacks run.
+        loop: the loop on which the two callbacks run.
         barrier: catches what is unexpected on the thread.
         committed: called with submissions that are over, and with the drop reason of each case that is not safe, by id.
         publish_closings: publishes how cases ended that left without a correction; `ack_closings` when it has.

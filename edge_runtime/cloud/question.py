@@ -33,7 +33,7 @@ class CloudModel:
     """Turns hard cases into one request, and its answer into corrections.
 
     Args:
-        config: which input and output, and what the numbers are.
+        config: names of input and output, and what the numbers are.
         manifest: labels and window of the bundle.
         client: the cloud.
         metrics: receives counts of requests and bytes.

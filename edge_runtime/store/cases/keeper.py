@@ -53,8 +53,8 @@ class CaseKeeper:
 
     Args:
         config: see `CasesConfig`.
-        audit_share: of the gate, where there is a cloud.
-        manifest: of the bundle that answers now.
+        audit_share: the gate's audit share, where there is a cloud.
+        manifest: manifest of the bundle that answers now.
     """
 
     name = "cases"
@@ -131,8 +131,8 @@ class CaseKeeper:
         """Keep a window on which a model on trial names another label, and which was drawn (rule 5).
 
         Args:
-            window: of which.
-            confidence: of the one that answers.
+            window: the window on which they differ.
+            confidence: confidence of the model that answers.
             rival: what both say.
         """
         self._keep(window, "differ", {"model": rival.against, "label": rival.old, "confidence": confidence}, rival)

@@ -42,9 +42,9 @@ def open_or_salvage(path: Path, max_bytes: int, max_days: float, *, damaged: boo
     """Open the file of the cases; where it is damaged, set it aside and go on with a new one.
 
     Args:
-        path: as of `CaseStore`.
-        max_bytes: as of `CaseStore`.
-        max_days: as of `CaseStore`.
+        path: the file's path, as of `CaseStore`.
+        max_bytes: most bytes, as of `CaseStore`.
+        max_days: longest time, as of `CaseStore`.
         damaged: it was found damaged when it was used, which opening it need not show.
 
     Raises:

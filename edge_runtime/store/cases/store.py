@@ -70,7 +70,7 @@ class CaseStore:
     """The file. Safe to use from several threads.
 
     Args:
-        path: of the file; it is made where there is none.
+        path: the file's path; it is made where there is none.
         max_bytes: most that the file may have.
         max_days: longest time that a case is kept.
 

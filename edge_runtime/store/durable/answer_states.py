@@ -41,8 +41,8 @@ class AnswerStates:
     """States of events and of answers over time as one.
 
     Args:
-        events: after the filter.
-        over_time: before it.
+        events: tracker of events, after the filter.
+        over_time: the filter of answers.
     """
 
     def __init__(self, events: EventTracker, over_time: AnswersOverTime | None = None) -> None:

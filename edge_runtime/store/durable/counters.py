@@ -110,8 +110,8 @@ class LifetimeCounters:
     """Adds this run's counters to those of the runs before, and writes them down.
 
     Args:
-        path: of the file; its folder must exist.
-        metrics: of this run; only read.
+        path: the file's path; its folder must exist.
+        metrics: this run's metrics; only read.
         clock: wall clock, for the first start; monotonic, for when to write.
     """
 

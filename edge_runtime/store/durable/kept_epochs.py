@@ -23,7 +23,7 @@ class KeptEpochs:
     """Reads and encodes the file.
 
     Args:
-        path: of the file.
+        path: the file's path.
         epochs: receives what was kept.
         given: goes through all keys that are known.
         marks: numbers of the last iteration, and of the last up to which all answers are safe.

@@ -47,9 +47,9 @@ class Progress:
     """Completed windows whose answers are not safe yet, by iteration of the loop; snapshots of them and of a windower.
 
     Args:
-        path: of the file, for messages.
+        path: the file's path, for messages.
         clock: restored windows count as received when they are restored.
-        events: whose states are saved with the windows.
+        events: states of answers that are saved with the windows.
     """
 
     def __init__(self, path: Path, clock: Clock, events: AnswerStates | None = None) -> None:
@@ -185,7 +185,7 @@ class Progress:
         Args:
             left: what it has left.
             windower: a fresh one.
-            play: for windows whose answers are safe, where the model has states.
+            play: player of windows whose answers are safe, where the model has states.
             late: this run has answered windows meanwhile, so states stay what they are, and windows that need those
                 from before cannot be answered.
 

@@ -85,15 +85,15 @@ class ReadingLog:
     """Between a pipeline and its reading log file. All methods belong to the loop's thread.
 
     Args:
-        config: where and how much.
+        config: path and size of the log.
         file: the open or unopened file; closed here.
-        loop: on which the thread's results are taken.
+        loop: the loop on which the thread's results are taken.
         metrics: receives the gauge ``reading_log_durable``, ``reading_log_iterations_total``,
             ``reading_log_bytes_total``, ``reading_log_commits_total``, ``reading_log_snapshots_total``,
             ``replayed_readings_total``, and readings that were acknowledged without the disk as dropped promises:
             ``reading_log_skipped_total``.
-        clock: for waiting.
-        events: whose states are written down with the readings.
+        clock: monotonic time for waiting.
+        events: states of answers that are written down with the readings.
     """
 
     writes_readings = True

@@ -97,7 +97,7 @@ class ReadingLogFile:
     Args:
         path: the database; its folder must exist.
         max_bytes: what the database may have.
-        connect: where connections come from; a test passes one on a disk of its own.
+        connect: source of connections; a test passes one on a disk of its own.
     """
 
     def __init__(self, path: Path, max_bytes: int, connect: Connect = connect_sqlite) -> None:

@@ -29,7 +29,7 @@ class SoftState:
     """Writes what `take` gives, and hands what was written last to `restore`.
 
     Args:
-        path: of the file; its folder must exist.
+        path: the file's path; its folder must exist.
         take: encodes the state; on the loop's thread.
         restore: takes what the run before has left; it raises `StoreError` for what it cannot read.
     """

@@ -44,13 +44,13 @@ class SavedWindows:
     """Begun windows of the default mode, over an orderly stop. All methods belong to the loop's thread.
 
     Args:
-        path: of the file; its folder must exist.
+        path: the file's path; its folder must exist.
         max_bytes: what it may have.
         metrics: receives the windows that are answered again as ``windows_total``, and keys whose begun windows could
             not be kept as ``window_restarts_total``.
         clock: see `Progress`.
         file: the unopened file; a test passes one on a disk of its own.
-        events: whose states are kept with the windows.
+        events: states of answers that are kept with the windows.
     """
 
     writes_readings = False

@@ -30,10 +30,10 @@ def ask(path: Path, action: Action, ids: Sequence[str], clock: Clock, timeout_s:
     """Have the process that owns the outbox at `path` do something with dead letters.
 
     Args:
-        path: of the database.
+        path: the database's path.
         action: ``retry`` queues them again, ``drop`` drops them for good, ``fold`` needs none (`Outbox.fold`).
-        ids: at most `MAX_IDS`.
-        clock: for the time-out.
+        ids: ids of dead letters, at most `MAX_IDS`.
+        clock: monotonic time for the time-out.
         timeout_s: how long the owner may take.
 
     Returns:

@@ -35,7 +35,7 @@ def explain(error: OSError, what: str) -> StoreError:
     """Translate the system's refusal into an error of the store.
 
     Args:
-        error: of a call on the store's file or folder.
+        error: error of a call on the store's file or folder.
         what: the store, for the message, such as ``the outbox /data/outbox.db``.
     """
     if error.errno in NOT_THE_DISK:
@@ -91,8 +91,8 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
     """Open or create the file, check it, and bring its schema up to date. The caller holds the lock.
 
     Args:
-        config: where, how large, and whether cases are ranked by value.
-        connect: where connections come from.
+        config: path, size, and whether cases are ranked by value.
+        connect: source of connections.
 
     Raises:
         Damaged: the file is ours, but not as we wrote it. Some damage shows as a sqlite3.DatabaseError instead.

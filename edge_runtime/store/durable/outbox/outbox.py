@@ -87,7 +87,7 @@ class Outbox:
     Args:
         config: limits and policy.
         clock: monotonic time for ages and delays; wall time only as a stamp on dead letters.
-        connect: where connections come from; a test passes one on a disk of its own.
+        connect: source of connections; a test passes one on a disk of its own.
         on_damage: called when a damaged file was set aside, with the outbox locked: it must return soon.
     """
 
@@ -149,7 +149,7 @@ class Outbox:
         """Accept cases durably: one transaction, several where the group is over 256 cases or 1 MiB.
 
         Args:
-            cases: in the order in which they are to be accepted.
+            cases: cases in the order in which they are to be accepted.
 
         Returns:
             What became of each. Only the ids in `accepted`, `duplicates` and `repeated` are safe.
@@ -360,7 +360,7 @@ class Outbox:
 
         Args:
             ids: cases in flight; others are ignored.
-            answers: by id, as they were published: published again if the case is repeated.
+            answers: published answers, as bytes by case id: published again if the case is repeated.
 
         Returns:
             How many of them were in flight.

@@ -18,7 +18,7 @@ def check(path: Path, option: str) -> None:
     A disk that is full, read-only or does not answer is no reason: it may be well again when the store is opened.
 
     Args:
-        path: of the database.
+        path: the database's path.
         option: its name in the configuration, for the message.
 
     Raises:
@@ -51,7 +51,7 @@ def refuse_foreign(path: Path) -> None:
     Looks at the database and at what SQLite and the runtime keep beside it. Writes nothing.
 
     Args:
-        path: of the database.
+        path: the database's path.
 
     Raises:
         StoreUnusable: a file belongs to another user, or group or others may write to it.
@@ -80,8 +80,8 @@ def is_removed(path: Path, identity: tuple[int, int] | None) -> bool:
     """Return whether the file that was opened at `path` is not there any more.
 
     Args:
-        path: of the database.
-        identity: of the file when it was opened (`identity_of`); None: it was not opened.
+        path: the database's path.
+        identity: the file's identity when it was opened (`identity_of`); None: it was not opened.
     """
     return identity is not None and identity_of(path) not in {identity, None}
 

@@ -65,7 +65,7 @@ class Snapshot:
     outbox has on its disk.
 
     Args:
-        config: where the outbox is.
+        config: the outbox's configuration.
 
     Raises:
         StoreError: there is no outbox, no room for the copy, or no permission to read.

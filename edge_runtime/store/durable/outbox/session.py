@@ -44,9 +44,9 @@ class Session:
     replaced by what can be salvaged, and the work is done once more.
 
     Args:
-        config: where the file is.
+        config: the outbox's configuration.
         clock: monotonic time.
-        connect: where connections come from.
+        connect: source of connections.
         on_open: called with a connection just opened, before any work.
         on_damage: called when a damaged file was set aside.
     """

@@ -72,8 +72,8 @@ class HandOver:
     """Owner of the answers that wait for a commit. Used on the loop's thread.
 
     Args:
-        sinks: where answers go, all of them.
-        escalation: where hard cases go; None keeps every answer local.
+        sinks: all receivers of answers.
+        escalation: receiver of hard cases; None keeps every answer local.
         metrics: receives the time of the stage ``publish``.
         clock: monotonic time for it.
     """

@@ -61,8 +61,8 @@ class Pipeline:
         windower: cuts windows for all keys.
         task: makes answers of what the model says, and tells hard ones from easy ones.
         budget: bounds what is sent.
-        sinks: where answers go, all of them.
-        escalation: where hard cases go; None keeps every answer local.
+        sinks: all receivers of answers.
+        escalation: receiver of hard cases; None keeps every answer local.
         metrics: receives everything that is counted.
         clock: monotonic time for latencies.
         audit_share: share of trusted answers that is sent all the same.
@@ -296,9 +296,9 @@ class Pipeline:
         """Answer with another model from now on; what is ready is answered by the one before.
 
         Args:
-            model: of the same input contract, so that the windows begun go on.
+            model: a model of the same input contract, so that the windows begun go on.
             task: its own.
-            windower: where the contract is another one. What the one before holds back for late samples is used; the
+            windower: windower of another contract. What the one before holds back for late samples is used; the
                 windows begun are not finished, and the keys that had some are counted (``window_restarts_total``).
             trial: it is to be seen at work, so each window is asked of it, whatever the cache knows.
         """

@@ -55,7 +55,7 @@ def sweep(base: EventRule, trials: Mapping[str, Sequence[Trial]], grid: Grid) ->
 
     Args:
         base: name, label and hold of the rule.
-        trials: by recording.
+        trials: trials of each recording, by its name.
         grid: what is tried.
     """
     points: list[Point] = []
@@ -120,8 +120,8 @@ def choose(points: Sequence[Point], recordings: Sequence[str], rate: float) -> P
     """Choose the operating point by rule 2.
 
     Args:
-        points: from `sweep`.
-        recordings: to choose on.
+        points: rules and their outcomes, from `sweep`.
+        recordings: names of the recordings to choose on.
         rate: false alarms per hour.
 
     Returns:

@@ -126,7 +126,7 @@ def advance(
     """Take the next step of a key.
 
     Args:
-        rules: as `edge_runtime.event_rule.check_rules` lets them through.
+        rules: the application's rules, as `edge_runtime.event_rule.check_rules` lets them through.
         state: after the step before; None for a key's first.
         step: the window's answer.
         gap_s: rule 2: length of a window, seconds.

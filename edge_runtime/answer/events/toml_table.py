@@ -29,7 +29,7 @@ def with_rule(text: str, rule: EventRule) -> str:
     """Put a rule into the text of an application.
 
     Args:
-        text: of the file; comments and everything else stay.
+        text: the file's text; comments and everything else stay.
         rule: takes the place of the one of its name, or is added behind everything.
 
     Raises:

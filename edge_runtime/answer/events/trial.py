@@ -88,7 +88,7 @@ def prepare(answers: Answers, truth: Iterable[Span], *, gap_s: float, merge_s: f
     """Make a trial of a key's answers.
 
     Args:
-        answers: in order of time.
+        answers: the key's answers, in order of time.
         truth: stretches in which the event happens, in any order.
         gap_s: length of a window, as in `edge_runtime.answer.events.rules.advance`.
         merge_s: see rule 1.
@@ -138,7 +138,7 @@ def begins(rule: EventRule, trial: Trial, scores: Float64) -> list[Span]:
     Args:
         rule: without `after`.
         trial: the answers.
-        scores: from `smooth_all`.
+        scores: smoothed scores of all steps, from `smooth_all`.
     """
     start, end, fresh = trial.answers.start, trial.answers.end, trial.fresh
     over = np.flatnonzero(scores >= rule.on).tolist()

@@ -153,10 +153,10 @@ class AdaptiveGate:
         """Forget all keys, and begin at a threshold.
 
         Args:
-            model: whose scores are followed.
-            threshold: of the gate's score.
-            share: of the windows of each key that is to be hard; 0: nothing is decided here.
-            spread: as of `edge_runtime.manifest.surround.SurroundGate`.
+            model: name and version of the model whose scores are followed.
+            threshold: beginning threshold of the gate's score.
+            share: share of each key's windows that is to be hard; 0: nothing is decided here.
+            spread: unit of the moves in log-odds, as of `edge_runtime.manifest.surround.SurroundGate`.
         """
         self._model, self._unit = model, spread
         self._asked = self._share = share

@@ -147,8 +147,8 @@ class Budget:
         """Go on from a saved state.
 
         Args:
-            state: of `state`; or of an earlier version, with the levels of buckets. Those let through an allowance less
-                the level within 24 hours, so that much counts as spent now.
+            state: result of `state`, or of an earlier version with levels of buckets. Those let through an allowance
+                less the level within 24 hours, so that much counts as spent now.
             same_boot: whether monotonic times of the state compare with ours (rule 2).
             unsaved: windows that were sent since it was saved (rule 4).
         """

@@ -27,7 +27,7 @@ class Selection:
     6. A hard case leaves as ``provisional`` and with its explanation; an audit changes nothing of its answer.
 
     Args:
-        escalation: where cases go.
+        escalation: receiver of the cases.
         budget: bounds what is sent.
         audit_share: share of trusted answers that is sent all the same.
         explainer: explains hard cases; None explains none.
@@ -64,9 +64,9 @@ class Selection:
         """Append the case of an answer to `hard`, unless a rule refuses it.
 
         Args:
-            window: that was answered.
+            window: the window that was answered.
             prediction: its answer, whose route is set.
-            trust: of the answer, as the gate has it.
+            trust: the answer's trust, as the gate has it.
             hard: receives the case.
             explained: what is asked for the explanation; None where nothing answers.
         """

@@ -111,8 +111,8 @@ class CloudActuator:
     """Sends less to the cloud.
 
     Args:
-        budget: of what may be sent.
-        share: that may be sent while all is well.
+        budget: bounds of what may be sent.
+        share: share of windows that may be sent while all is well.
     """
 
     name: ActuatorName = "cloud"

@@ -61,9 +61,9 @@ class Governor:
     likes.
 
     Args:
-        config: when, and what.
-        board: to look at.
-        actuators: in the order in which they give way.
+        config: limits, order and pace of the steps.
+        board: reader of the board's sensors.
+        actuators: actuators in the order in which they give way.
         metrics: receives the gauges ``governor_level``, ``temperature_celsius``, ``throttled``, ``power_watts``,
             ``energy_joules``, ``joules_per_inference`` and ``battery_percent``, as far as the board reports them, and
             the counters ``governor_steps_down_total``, ``governor_steps_up_total`` and ``sensor_failures_total``.
@@ -231,11 +231,11 @@ def governor_of(
     """Build the governor of an application on this machine.
 
     Args:
-        config: when, and what.
-        pipeline: whose rate it may lower.
-        fallback_chain: whose variants it may change; None where there is one alone. See `Governor.follow`.
-        budget: of the cloud; None where there is no cloud.
-        share: of windows that may go to the cloud while all is well.
+        config: limits, order and pace of the steps.
+        pipeline: the pipeline whose rate it may lower.
+        fallback_chain: variants that it may change; None where there is one alone. See `Governor.follow`.
+        budget: the cloud's bounds; None where there is no cloud.
+        share: share of windows that may go to the cloud while all is well.
         metrics: see `Governor`.
         clock: monotonic time.
         on_status: called with the status whenever it changes.

@@ -21,8 +21,8 @@ class Asker:
     """Asks one application.
 
     Args:
-        path: of its socket; None where its configuration has none.
-        clock: for time-outs.
+        path: the application's socket; None where its configuration has none.
+        clock: monotonic time for time-outs.
         timeout_s: longest time of an answer.
 
     Raises:

@@ -405,7 +405,7 @@ class DropReporter:
     4. Samples that are late or have a stamp twice, and rare among those since their last line, wait for `RARE_S`.
 
     Args:
-        metrics: whose counters; what they hold at `start` is an earlier run's.
+        metrics: the application's counters; what they hold at `start` is an earlier run's.
     """
 
     def __init__(self, metrics: Metrics) -> None:

@@ -22,7 +22,7 @@ class Duty:
 
     Args:
         clock: how time passes.
-        share: of a core, above 0.
+        share: share of a core, above 0.
         cpu: CPU time of the thread so far, seconds.
     """
 

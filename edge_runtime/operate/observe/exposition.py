@@ -43,8 +43,8 @@ def render(
     """Render all figures; from any thread.
 
     Args:
-        metrics: of the application.
-        openmetrics: in that format, else in Prometheus' own.
+        metrics: the application's metrics.
+        openmetrics: OpenMetrics' format, else Prometheus' own.
         counts: further counters, by name.
         gauges: further levels, by name.
         info: labels of ``edge_build_info``.
@@ -85,8 +85,8 @@ def render_families(families: Mapping[str, Family], *, openmetrics: bool) -> byt
     """Render samples that carry their names already, as those of several processes do.
 
     Args:
-        families: by name.
-        openmetrics: in that format, else in Prometheus' own.
+        families: kind and samples of each family, by its name.
+        openmetrics: OpenMetrics' format, else Prometheus' own.
     """
     lines: list[str] = []
     for name in sorted(families):

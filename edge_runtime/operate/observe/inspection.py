@@ -34,7 +34,7 @@ class Inspection:
     """Keeps the last answers, and answers on the sockets given.
 
     Args:
-        config: who may look, and what is written besides.
+        config: settings of who may look, and of what is written besides.
         subject: the application.
         metrics: renders the metrics.
         barrier: what goes wrong for an observer is its to count.

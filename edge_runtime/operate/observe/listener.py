@@ -63,8 +63,8 @@ class Listener:
     """Owner of the thread. Everything else than `start` and `stop` happens on its own loop.
 
     Args:
-        config: where to listen.
-        clock: where time comes from.
+        config: address to listen on, page and limits.
+        clock: source of monotonic time.
         submit: has a function called where pictures and answers are made: on the application's loop.
         report: the picture.
         metrics: renders the metrics.

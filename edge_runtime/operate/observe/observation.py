@@ -36,9 +36,9 @@ class Observation:
     """Owner of all that looks into an application.
 
     Args:
-        config: who may look, and where.
+        config: settings of who may look, and where.
         subject: the application.
-        socket_path: of the Unix socket; None binds none.
+        socket_path: the Unix socket's path; None binds none.
         attach: adds a sink to the pipeline.
 
     Raises:

@@ -63,8 +63,8 @@ class Tracer:
     """Notes the times of traced windows, as a tap of the pipeline and as its last sink. On the loop's thread.
 
     Args:
-        ids: of traces, and which are traced.
-        clock: where time comes from.
+        ids: ids of traces, and the choice of those that are traced.
+        clock: source of monotonic and wall time.
         put: takes what is to be sent.
         lose: counts spans that will not be sent.
     """
@@ -125,7 +125,7 @@ class Otlp:
         application: name of the application, for the default of `OtlpConfig.instance`.
         metrics: what is sent; counts ``otlp_exports_total``, ``otlp_failures_total`` and ``otlp_dropped_total``.
         figures: further figures to send; called on the thread.
-        clock: where time comes from.
+        clock: source of monotonic and wall time.
         barrier: catches what should not happen.
 
     Raises:

@@ -42,9 +42,9 @@ def metrics_request(
     """Make the message that a collector takes; from any thread.
 
     Args:
-        metrics: of the application.
+        metrics: the application's metrics.
         figures: what is shown besides.
-        resource: whose they are.
+        resource: the application, as the collector knows it.
         times: start of the application and now, nanoseconds since 1970.
     """
     dropped = {f'{DROPPED}{{reason="{escape(reason)}"}}': count for reason, count in dict(metrics.dropped).items()}

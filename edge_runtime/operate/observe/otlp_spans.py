@@ -44,7 +44,7 @@ class Ids:
 
     Args:
         instance: tells this application from all others, at most 64 bytes: on two devices, two windows may have one id.
-        share: of the windows that are traced.
+        share: share of the windows that are traced, 0 to 1.
     """
 
     def __init__(self, instance: str, share: float) -> None:

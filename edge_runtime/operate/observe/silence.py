@@ -83,7 +83,7 @@ class SilenceReporter:
         """Return what the source is to deliver to, which takes note and passes on.
 
         Args:
-            config: of the source; the name alone of an object that a program passed.
+            config: the source's configuration; the name alone of an object that a program passed.
             deliver: takes the readings.
         """
         if not self._after_s or (not isinstance(config, str) and config.type in {"recording", "stdin"}):
@@ -106,7 +106,7 @@ class SilenceReporter:
         """Look every `EVERY_S`, or as often as the first patience.
 
         Args:
-            loop: of the application.
+            loop: the application's loop.
             contract: what a window is; an update may change it.
             states: what is held for each key.
         """

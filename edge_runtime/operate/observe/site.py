@@ -135,7 +135,7 @@ class ObserveSite(Site):
         metrics: renders the metrics; see `RenderMetrics`.
         routes: what can be asked for, besides the metrics, the stream and the page.
         pending: makes the answer of a work of the application's loop.
-        streams: where streams of pictures are registered, and taken out again.
+        streams: register of the open streams of pictures, with their queries.
         files: the page: by path, content type and bytes. Empty: no page.
     """
 

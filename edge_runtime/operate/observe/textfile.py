@@ -17,7 +17,7 @@ class TextFile:
     """Writes one file; a disk that fails is tried again and logged once.
 
     Args:
-        path: of the file, ending in ``.prom``.
+        path: the file's path, ending in ``.prom``.
         render: the metrics.
     """
 

@@ -124,7 +124,7 @@ class Batcher:
         """Run what is submitted, in a thread of its own.
 
         Args:
-            deliver: is given finished calls, in that thread.
+            deliver: receiver of finished calls, in that thread.
         """
         # A thread that hangs in a model at `stop` keeps the event that it was started with, and ends by it.
         self._stop = threading.Event()
@@ -148,7 +148,7 @@ class Batcher:
         Args:
             inputs: arrays that fit the model's specs, all with the same first axis.
             done: see `Call`.
-            sequence: of a model with states.
+            sequence: the request's place in a sequence, for a model with states.
 
         Raises:
             Refused: the queue is full (503).

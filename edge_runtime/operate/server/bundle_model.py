@@ -37,7 +37,7 @@ def served_model(
         model: loaded; whatever layout its variant has, callers see one.
         max_batch: windows in one request. Of a model with states, they are steps of one sequence, in order.
         clock: measures idle sequences; None takes the system's.
-        max_sequences: of a model with states, at a time.
+        max_sequences: most sequences at a time, of a model with states.
         idle_s: seconds after which a sequence without a request is forgotten.
     """
     if model.states is not None:

@@ -102,7 +102,7 @@ class Connection:
     Args:
         sock: accepted, non-blocking; the connection closes it.
         owner: what it belongs to.
-        address: of the caller; empty for a Unix socket.
+        address: the caller's address; empty for a Unix socket.
     """
 
     __slots__ = (

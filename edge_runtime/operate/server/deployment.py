@@ -65,7 +65,7 @@ def triton_config(name: str, model: bytes, max_batch: int) -> str:
     """Write Triton's configuration of an ONNX file.
 
     Args:
-        name: of the model.
+        name: the model's name.
         model: the file's bytes.
         max_batch: windows in one call, where the file leaves that open.
 
@@ -128,8 +128,8 @@ def kserve_service(name: str, storage_uri: str) -> str:
     """Write the InferenceService (``serving.kserve.io/v1beta1``) that runs a model repository by KServe's Triton.
 
     Args:
-        name: of the bundle; Kubernetes takes lower case, digits and ``-``.
-        storage_uri: where the repository lies, as in ``s3://bucket/models``.
+        name: the bundle's name; Kubernetes takes lower case, digits and ``-``.
+        storage_uri: the repository's address, as in ``s3://bucket/models``.
 
     Raises:
         ConfigError: the address is none.

@@ -50,7 +50,7 @@ class Inference:
         batcher: the queue of the model.
         inputs: what to run.
         finish: makes the answer from the model's outputs; raises `Refused` where they cannot be expressed.
-        sequence: of a model with states.
+        sequence: the request's place in a sequence, for a model with states.
     """
 
     __slots__ = ("_call", "batcher", "finish", "inputs", "sequence")

@@ -85,7 +85,7 @@ class Sequences:
     """Sequences that are under way.
 
     Args:
-        model: with states; used by one thread.
+        model: a model with states; used by one thread.
         clock: measures idle sequences.
         most: sequences at a time.
         idle_s: see rule 5.

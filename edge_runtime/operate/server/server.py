@@ -129,10 +129,10 @@ class Server:
     """Answers for some models. Use as a context manager, or `start` and `stop`.
 
     Args:
-        models: by the name they are served under.
+        models: models by the name they are served under.
         config: how to listen.
         clock: what waits are measured with.
-        render: of `ServerStats` the metrics, for `ServeConfig.metrics`.
+        render: renderer of `ServerStats` as metrics, for `ServeConfig.metrics`.
 
     Raises:
         ConfigError: no model, or a file of the configuration cannot be used.

@@ -100,11 +100,11 @@ class Acquisition:
     """Watches for news and gets what they are about.
 
     Args:
-        config: where from.
-        store: where to.
+        config: places that bundles come from.
+        store: the update folder.
         receiver: takes what has arrived.
         metrics: counts.
-        clock: for back-off and dates.
+        clock: time for back-off and dates.
 
     Raises:
         ConfigError: a file that the configuration names is missing or unusable.
@@ -151,11 +151,11 @@ class Acquisition:
         """Begin to listen; before the sources, whose topics may overlap.
 
         Args:
-            loop: whose callbacks run behind `barrier`.
-            jobs: for what takes long.
-            line: for messages that have to be verified.
-            broker_client: to the broker of announcements.
-            barrier: of the side channel.
+            loop: scheduler whose callbacks run behind `barrier`.
+            jobs: threads for what takes long.
+            line: queue of messages that have to be verified.
+            broker_client: client of the announcements' broker, if there is one.
+            barrier: the side channel's barrier.
         """
         self._loop, self._jobs, self._line = loop, jobs, line
         self._downloader.open(jobs, broker_client, barrier)

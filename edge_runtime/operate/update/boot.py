@@ -95,9 +95,9 @@ class Starter:
     Args:
         configured: the configuration's own; its bundle is the last resort.
         store: the update folder.
-        keys: whose bundles may run.
+        keys: keys of those whose bundles may run.
         host: loads bundles.
-        max_failed_starts: of a candidate.
+        max_failed_starts: most failed starts of a candidate.
         rehearsal: write nothing, for ``run --check``.
     """
 

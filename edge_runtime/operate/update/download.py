@@ -41,10 +41,10 @@ class Downloader:
     """Downloads one file at a time into the update folder; the caller verifies and takes it.
 
     Args:
-        config: which hosts, and how.
-        store: where to.
+        config: hosts, credentials and time-out of the downloads.
+        store: the update folder.
         refused: called with the error of a chunk that is none.
-        clock: for deadlines.
+        clock: monotonic time for deadlines.
 
     Raises:
         ConfigError: a file that the configuration names is missing or unusable.

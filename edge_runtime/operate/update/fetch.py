@@ -61,7 +61,7 @@ def fetch(
     What comes goes to the disk at once, never more than `size` of it; memory holds one block.
 
     Args:
-        url: where it is.
+        url: address of the file.
         part: what is there of it; grows.
         size: what it must have in the end.
         server: how to connect.

@@ -32,7 +32,7 @@ class FloorClock:
 
     Args:
         clock: the device's own.
-        store: whose state keeps the floor.
+        store: the update folder, whose state keeps the floor.
     """
 
     def __init__(self, clock: Clock, store: UpdateStore) -> None:

@@ -23,7 +23,7 @@ class Jobs:
     """Runs functions on threads of their own, and what follows on the loop.
 
     Args:
-        loop: where outcomes are handled. Nothing is handled after `close`.
+        loop: scheduler on which outcomes are handled. Nothing is handled after `close`.
         barrier: counts unexpected exceptions; to the caller they are an `UpdateRefused`.
     """
 
@@ -86,7 +86,7 @@ class Line:
 
     Args:
         jobs: runs them.
-        loop: for the pause.
+        loop: scheduler of the pause.
         metrics: counts those that are dropped as ``update_flood``.
     """
 

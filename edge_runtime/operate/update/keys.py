@@ -68,9 +68,9 @@ class KeyChain:
     """The configuration's keys, and the sets that replaced them since.
 
     Args:
-        trusted_keys: of the configuration.
+        trusted_keys: the configuration's key files.
         threshold: how many of those a new set needs.
-        folder: of updates: ``keys`` keeps the chain, and ``keys.d`` its keys one by one, for loading bundles.
+        folder: the update folder: ``keys`` keeps the chain, and ``keys.d`` its keys one by one, for loading bundles.
         read_only: write nothing.
 
     Raises:

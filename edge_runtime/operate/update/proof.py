@@ -92,7 +92,7 @@ def standing_of(store: CaseStore, bundle: str, against: str = "", attempt: int |
     """Count labels (rules 4 and 5).
 
     Args:
-        store: where they are.
+        store: the file of the labels.
         bundle: SHA-256 of the file of the candidate.
         against: name and version of the old model; empty: any.
         attempt: number of the try; None: the latest.
@@ -121,7 +121,7 @@ class Proof:
         config: how many labels, how long.
         keeper: keeps the windows.
         jobs: reads the file on a thread.
-        clock: when to read it again, and since when a candidate is tried.
+        clock: monotonic time: when to read it again, and since when a candidate is tried.
     """
 
     def __init__(self, config: UpdateConfig, keeper: CaseKeeper, jobs: Jobs, clock: Clock) -> None:

@@ -144,7 +144,7 @@ def reversed_by(later: Sequence[Said], most: int) -> str | None:
 
     Args:
         later: labels of windows that had none when it was accepted, as in `verdict`.
-        most: as in `verdict`.
+        most: labels that may be asked for, as in `verdict`.
     """
     so_far, shares = _looked_at(later, most, is_last=False)
     for labels, enough in zip(so_far, _bounds(so_far, shares, REVERSE), strict=True):

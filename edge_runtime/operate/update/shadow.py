@@ -146,9 +146,9 @@ class Pair:
         old: what ran before.
         new: what is to be tried.
         agree: says for each window whether two answers are the same: `edge_runtime.model.tasks.Task.agree`.
-        leads: which of the two answers.
+        new_leads: role of the new one: it answers, else the old one does.
         clock: measures both.
-        share: of the thread's time that comparing may take.
+        share: share of the thread's time that comparing may take.
         differ: told of each window on which they do not agree.
 
     While the new one leads, the old one stands in where it fails: no window is lost to a bad update.

@@ -153,7 +153,7 @@ def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | Non
         state: so far.
         candidate: what is tried.
         phase: how.
-        proved: by which labels, where there were any; of an earlier candidate they are kept.
+        proved: proof by labels, where there were any; an earlier candidate's is kept.
     """
     return replace(
         state, phase=phase, candidate=candidate, starts=1, since_s=0.0, last=f"{candidate.model}: {phase}",

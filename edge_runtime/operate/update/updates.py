@@ -56,9 +56,9 @@ class Updates:
 
     Args:
         config: the table ``[update]``.
-        setting: of the application.
+        setting: the application's other settings.
         metrics: receives counts; says whether answers come.
-        clock: where time comes from.
+        clock: source of monotonic and wall time.
         host: the application.
         rehearsal: change nothing on disk; nothing but `start` may be called then.
 
@@ -136,7 +136,7 @@ class Updates:
         """Listen for news, and go on where the last process stopped; before the sources are opened.
 
         Args:
-            loop: of the application.
+            loop: the application's loop.
             pipeline: answers with what `start` gave.
             broker_clients: brokers by name.
             cases: keeps windows that people label; needed with ``prove = "better"``.

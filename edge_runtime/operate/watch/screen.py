@@ -125,7 +125,7 @@ def draw(
 
     Args:
         report: one picture (`edge_runtime.operate.observe.report`).
-        detail: of the key that is looked at; None on other pages.
+        detail: picture of the key that is looked at; None on other pages.
         view: what the person has chosen.
         width: columns.
         height: lines; what does not fit is left out.

@@ -33,7 +33,7 @@ class Watcher:
 
     Args:
         asker: the application.
-        clock: for the pace.
+        clock: monotonic time for the pace.
         paint: colours.
     """
 

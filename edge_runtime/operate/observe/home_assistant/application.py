@@ -23,7 +23,7 @@ class ApplicationStates:
 
     Args:
         subject: the application.
-        topics: of the application.
+        topics: the application's topics.
     """
 
     def __init__(self, subject: Subject, topics: Topics) -> None:

@@ -59,7 +59,7 @@ class HomeAssistant:
     Args:
         config: the table.
         subject: the application.
-        broker_client: of the broker that Home Assistant uses.
+        broker_client: client of the broker that Home Assistant uses.
     """
 
     name = "home_assistant"

@@ -33,7 +33,7 @@ class Commands:
 
     Args:
         allowed: commands that are obeyed.
-        topics: of the application.
+        topics: the application's topics.
         acts: what does each command.
         metrics: counts them.
         clock: monotonic time.

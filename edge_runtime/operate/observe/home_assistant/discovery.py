@@ -22,9 +22,9 @@ class Discovery:
     """Builds the messages, and remembers which entities each device has had, so that those that go are named.
 
     Args:
-        topics: of the application.
-        status_topic: of its broker client.
-        name: of the application, for people.
+        topics: the application's topics.
+        status_topic: status topic of its broker client.
+        name: the application's name, for people.
     """
 
     def __init__(self, topics: Topics, status_topic: str, name: str) -> None:
@@ -44,7 +44,7 @@ class Discovery:
         Args:
             key: its identifier.
             text: the key.
-            entities: of it.
+            entities: the key's entities.
             model: name and version of the bundle.
         """
         device = {**self._device(key, readable(text) or "(no key)", model), "sn": readable(text)}
@@ -58,7 +58,7 @@ class Discovery:
         """Make the message of the application's device.
 
         Args:
-            entities: of the application.
+            entities: the application's entities.
             keys: identifier, text and entities of those that have no device of their own.
             model: name and version of the bundle.
         """

@@ -50,7 +50,7 @@ class ShownKeys:
     """The keys that are shown, the one silent longest first, and those that an earlier run has left at the broker.
 
     Args:
-        max_keys: that are shown.
+        max_keys: most keys that are shown.
     """
 
     def __init__(self, max_keys: int) -> None:

@@ -17,7 +17,7 @@ from scripts.baselines import CHECKOUT
 
 BASE = "7d68005ada3b87ef7173f4379056607583198c30"
 """The last commit before this rule."""
-BODIES = "040873bee73b19193c0c94c2a0eea8dbbb1f4b95"
+BODIES = "34189d48c05c5b640e9d2964c650e581759965d9"
 """The last commit before the rule on bodies."""
 MOST = 72
 SMALL = 30

@@ -78,13 +78,17 @@ def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
 def array_from_json(spec: TensorSpec, data: Any) -> Array:
     """Decode the array that a JSON list holds, flat or nested as the shape says; `spec` has no -1 in its shape.
 
+    1. Strings may be nested in any way, for their number alone has to fit.
+    2. UINT64 stays exact: where numpy makes floats of small and huge integers in one list, the integers are kept.
+    3. Numbers are flat, and as many as the shape says, or nested exactly as it says.
+
     Raises:
         InputError: the number of elements, their kind or their range does not fit.
     """
     if not isinstance(data, list):
         raise InputError("value", f"tensor {spec} needs a list under 'data'")
     if spec.datatype == "BYTES":
-        texts = _flatten(data)
+        texts = _flatten(data)  # rule 1
         if not all(isinstance(text, str) for text in texts):
             raise InputError("value", f"tensor {spec} needs strings under 'data'")
         raw: Array = np.empty(len(texts), dtype=object)
@@ -92,13 +96,13 @@ def array_from_json(spec: TensorSpec, data: Any) -> Array:
     else:
         try:
             raw = np.asarray(data)
-            if spec.datatype == "UINT64" and raw.dtype.kind == "f":
-                raw = np.asarray(data, dtype=object)  # numpy makes floats of small and huge integers in one list
+            if spec.datatype == "UINT64" and raw.dtype.kind == "f":  # rule 2
+                raw = np.asarray(data, dtype=object)
         except (ValueError, OverflowError):
             raise InputError("shape", f"tensor {spec} has a ragged list under 'data'") from None
-        if raw.ndim != 1 and raw.shape != spec.shape:
+        if raw.ndim != 1 and raw.shape != spec.shape:  # rule 3
             raise InputError("shape", f"tensor {spec} has lists of shape {list(raw.shape)} under 'data'")
-    if raw.size != math.prod(spec.shape):
+    if raw.size != math.prod(spec.shape):  # rule 3
         raise InputError("shape", f"tensor {spec} needs {math.prod(spec.shape)} elements, {raw.size} came")
     return raw.reshape(spec.shape) if spec.datatype == "BYTES" else _cast(spec, raw).reshape(spec.shape)
 

@@ -123,7 +123,11 @@ class DocumentReader:
         return self._by_value.read(document, key, received, scan=scan)  # texts and words, or the reason why not
 
     def _read_objects(self, document: Any, key: str, received: float, *, scan: bool) -> list[Reading]:
-        """Read one object per sample, of one key or several, with a stamp in each or one around all of them."""
+        """Read one object per sample.
+
+        1. A sample belongs to the key that is given, else to the one it names, else to the one named around them all.
+        2. The stamp around all samples counts for a key only where none of its samples has one.
+        """
         assert self._samples is not None
         objects = self._samples(document) if type(document) in (dict, list) else None
         if type(objects) is not list:
@@ -139,7 +143,7 @@ class DocumentReader:
         for item in objects:
             if type(item) is not dict:
                 raise InputError("malformed", "a sample is not an object with fields")
-            name = key or self._own_key(item, around)
+            name = key or self._own_key(item, around)  # rule 1
             if (own := by_key.get(name)) is None:
                 own = by_key[name] = ([], [])
             own[0].append(self._row(item))
@@ -148,10 +152,10 @@ class DocumentReader:
         for name, (rows, times) in by_key.items():
             array = matrix(rows, self._n_channels, self._max_samples, scan=scan)
             n = len(rows)
-            if times.count(None) == n:
+            if times.count(None) == n:  # rule 2
                 t = self._stamp(around, n, received)
             else:
-                t = stamps(times if n > 1 else times[0], n, self._unit)
+                t = stamps(times if n > 1 else times[0], n, self._unit)  # rule 2
             readings.append(Reading(name, t, array, self._period_s))
         return readings
 

@@ -155,6 +155,10 @@ def single(value: float | str, where: str) -> float:
 def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float32:
     """Return samples from a decoded document.
 
+    1. The first element decides: a list is one sample, and so must all others be; else all are numbers in one list.
+    2. Too many samples are refused before their numbers are unpacked.
+    3. Numbers are checked as a whole; each is looked at only where that failed or cannot tell a boolean from a number.
+
     Args:
         values: a list of samples, each a list of channel values; or one flat list, interleaved sample by sample; or a
             byte string of little-endian float32 or a typed array, interleaved.
@@ -174,7 +178,7 @@ def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float
     n = len(values)
     if not n:
         raise InputError("empty", "no samples in the message")
-    if type(values[0]) is list:
+    if type(values[0]) is list:  # rule 1
         try:
             widths = set(map(len, values))
         except TypeError:
@@ -184,20 +188,20 @@ def matrix(values: Any, channels: int, max_samples: int, *, scan: bool) -> Float
         if scan and set(map(type, values)) != {list}:
             raise InputError("malformed", "values mixes lists with something else")
         flat: list[Any] = reduce(iconcat, values, [])
-    else:
+    else:  # rule 1
         if n % channels:
             raise InputError("wrong_channels", f"{n} numbers do not make samples of {channels} channels")
         flat = values
         n //= channels
-    if n > max_samples:
+    if n > max_samples:  # rule 2
         raise InputError("too_large", f"{n} samples; at most {max_samples} are allowed in a message")
-    try:
+    try:  # rule 3
         packed = _packer(n * channels, "f")(*flat)
     except (struct.error, OverflowError):
         _only_numbers(flat, "values")
         raise InputError("not_finite", "a number is too large for float32") from None
     array = samples(np.frombuffer(packed, np.float32), channels)
-    if scan and 1 in ((array == 0) | (array == 1)).tobytes():  # only these can have been booleans
+    if scan and 1 in ((array == 0) | (array == 1)).tobytes():  # rule 3: only these can have been booleans
         _only_numbers(flat, "values")
     return array
 

@@ -5,12 +5,15 @@ A record's resolved name is base name plus name. Its end says which channel it i
     [{"bn": "urn:dev:mac:0024befffe804ff1:", "bt": 1700000000, "n": "ax", "u": "m/s2", "v": 0.1},
      {"n": "ay", "v": 0.2}, {"n": "ax", "t": 0.02, "v": 0.3}, {"n": "ay", "t": 0.02, "v": 0.4}]
 
-gives key ``urn:dev:mac:0024befffe804ff1`` two samples of the channels ``ax`` and ``ay``. Records with the same resolved
-time make one sample, in which every channel has to appear once, unless the codec is partial; then a value that cannot
-be read costs itself alone. Records that name no channel of the model are left out, as are sums without a value. Values
-are converted from the unit that a record states to the model's; those without a unit are taken as they are. A time
-below 2**28 is relative to the arrival (section 4.5.3); fields whose label ends with an underscore, and versions above
-10, are refused as section 4.4 demands.
+gives key ``urn:dev:mac:0024befffe804ff1`` two samples of the channels ``ax`` and ``ay``. The rules:
+
+1. Base fields hold for all records that follow. Fields whose label ends with an underscore, and versions above 10, are
+   refused as section 4.4 demands.
+2. Records that name no channel of the model are left out.
+3. Values are converted from the unit that a record states to the model's; those without a unit are taken as they are.
+   Sums without a value are left out, and a value of a partial sample that cannot be read costs itself alone.
+4. Records with the same resolved time make one sample; a channel appears in it once, or not at all in a partial one.
+5. A time below 2**28 is relative to the arrival (section 4.5.3).
 """
 
 from __future__ import annotations
@@ -174,7 +177,7 @@ class SenmlCodec:
         for record in pack:
             if type(record) is not dict:
                 raise InputError("malformed", "a SenML record is not an object with fields")
-            if not plain.issuperset(record):
+            if not plain.issuperset(record):  # rule 1
                 self._check_fields(record)
                 base_time = _number(record.get(labels.bt, base_time), "bad_time", "base time")
                 base_value = _number(record.get(labels.bv, base_value), "malformed", "base value")
@@ -188,23 +191,23 @@ class SenmlCodec:
                 place = places[name]
             except (KeyError, TypeError):  # unseen, or not even hashable
                 place = places[name] = self._place(base_name, name, samples)
-            if place is None:
+            if place is None:  # rule 2
                 continue
             by_time, channel, _ = place
             base = (base_value if has_base_value else None), base_unit
             value = self._value_or_refusal(record, place, base, refused)
-            if value is None:
+            if value is None:  # rule 3
                 continue
             time = record.get(time_label, 0)
             kind = type(time)
             if kind is not float and kind is not int:
                 raise InputError("bad_time", "a SenML time is not a number")
             t = base_time + time
-            row = by_time.get(t)
+            row = by_time.get(t)  # rule 4
             if row is None:
-                check_stamp(received + t if t < RELATIVE_BELOW_S else t)
+                check_stamp(received + t if t < RELATIVE_BELOW_S else t)  # rule 5
                 by_time[t] = row = [None] * n_channels
-            elif row[channel] is not None:
+            elif row[channel] is not None:  # rule 4
                 raise InputError("malformed", f"two values for channel {self._names[channel]} at the same time")
             row[channel] = value
         self._tell(refused, samples)

@@ -7,7 +7,11 @@
        └──────────────────────────────────────────────────────────────────────────────────────┘
 
 All of it but the connecting thread runs on the loop. What arrived together is handed over together; acknowledgements
-and own messages leave joined, at the end of the iteration.
+and own messages leave joined, at the end of the iteration (`BrokerClient._flush_iteration`):
+
+1. A connection may be gone before sending, or be found gone by it; no event would tell, its descriptor is closed.
+2. What the callbacks of finished batches make ready leaves in this iteration, too.
+3. The loop does not linger while the broker waits for our acknowledgements, or messages of ours are queued.
 """
 
 from __future__ import annotations
@@ -631,22 +635,22 @@ class BrokerClient:
         inbound_queue = self._inbound_queue
         inbound_acks = inbound_queue.inbound_acks
         while True:
-            if connection is not None and not connection.is_open:
+            if connection is not None and not connection.is_open:  # rule 1
                 self._check()
             if connection is not None and connection is self._connection:
                 empty = connection.send(inbound_acks.take_acks() if self._connected else None, outbound_queue)
-                if not connection.is_open:
-                    self._check()  # sending found it gone; no event would tell, its descriptor is closed
+                if not connection.is_open:  # rule 1
+                    self._check()
                 elif empty != (self._writing < 0):
                     self._watch_for_room(connection, loop, empty=empty)
             finished = outbound_queue.take_finished()
-            for done in finished:
+            for done in finished:  # rule 2
                 done()
-            if not finished or not (outbound_queue.ready or inbound_acks.ready):
+            if not finished or not (outbound_queue.ready or inbound_acks.ready):  # rule 2
                 break
         if inbound_queue.held_bytes:
             self._go_on_with_held(loop, outbound_queue)
-        if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (
+        if (inbound_queue.inbound_acks.unacked and inbound_queue.broker_waits) or (  # rule 3
             self._connected and outbound_queue.queued
         ):
             loop.skip_linger()

@@ -50,6 +50,10 @@ class Secrets(NamedTuple):
 class BrokerConfig:
     """One MQTT broker. Secrets are files, read again at each connect, so that they can be rotated while running.
 
+    1. A setting that would be left unused for want of another, or contradicts it, is refused.
+    2. Numbers stay within what their fields of MQTT hold, or what can be meant.
+    3. Texts that a broker would refuse at each connect are refused here.
+
     Raises:
         ValueError: values that contradict each other or make no sense.
     """
@@ -102,13 +106,13 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         address = self.address()
-        if not address.tls and (self.ca_file or self.cert_file or self.key_file):
+        if not address.tls and (self.ca_file or self.cert_file or self.key_file):  # rule 1
             raise ValueError("ca_file, cert_file and key_file need TLS: write the url as mqtts:// or wss://")
-        if self.key_file and not self.cert_file:
+        if self.key_file and not self.cert_file:  # rule 1
             raise ValueError("key_file needs cert_file")
-        if self.username and self.username_file:
+        if self.username and self.username_file:  # rule 1
             raise ValueError("set username or username_file, not both")
-        if self.password_file and not (self.username or self.username_file):
+        if self.password_file and not (self.username or self.username_file):  # rule 1
             raise ValueError("password_file needs username or username_file")
         for name, low, high in (
             ("keepalive_s", 1, 65_535),
@@ -120,13 +124,13 @@ class BrokerConfig:
             ("queue_messages", 1, 10**9),
             ("queue_bytes", 1, 2**40),
         ):
-            if not low <= getattr(self, name) <= high:
+            if not low <= getattr(self, name) <= high:  # rule 2
                 raise ValueError(f"{name} must be from {low:,} to {high:,}, got {getattr(self, name):,}")
-        if not 0 < self.connect_timeout_s <= 600:
+        if not 0 < self.connect_timeout_s <= 600:  # rule 2
             raise ValueError(f"connect_timeout_s must be above 0 and at most 600, got {self.connect_timeout_s}")
-        if len(self.client_id.encode()) > _MAX_CLIENT_ID_BYTES or "\0" in self.client_id:
+        if len(self.client_id.encode()) > _MAX_CLIENT_ID_BYTES or "\0" in self.client_id:  # rule 3
             raise ValueError("client_id is too long or holds a NUL character")
-        if self.status_topic:
+        if self.status_topic:  # rule 3
             try:
                 validate_topic_name(self.status_topic)
             except MalformedPacket as error:

@@ -198,6 +198,10 @@ def encode_connect(connect: Connect) -> bytes:
 def decode_connect(body: bytes) -> Connect:
     """Decode CONNECT.
 
+    1. The protocol comes first: the rest means something else in a version that is not spoken here.
+    2. Flags that contradict each other are refused before the fields that they announce are read.
+    3. Fields come in a fixed order, each where its flag is set, properties in MQTT 5 alone; nothing follows them.
+
     Raises:
         MalformedPacket: malformed; its `reason_code` is `UNSUPPORTED_VERSION` for a protocol that is not spoken here.
     """
@@ -205,33 +209,33 @@ def decode_connect(body: bytes) -> Connect:
     if len(body) < at + 4:
         raise MalformedPacket("CONNECT is cut short")
     version, flags = body[at], body[at + 1]
-    if name != b"MQTT" or version not in {V311, V5}:
+    if name != b"MQTT" or version not in {V311, V5}:  # rule 1
         raise MalformedPacket("CONNECT asks for a protocol other than MQTT 3.1.1 or 5", UNSUPPORTED_VERSION)
     keep_alive_s, at = decode_uint16(body, at + 2, "keep alive")
-    if flags & 1:
+    if flags & 1:  # rule 2
         raise MalformedPacket("reserved flag of CONNECT is set")  # MQTT-3.1.2-3
     will_qos = flags >> 3 & 3
-    if will_qos == 3 or (flags & 0x38 and not flags & 4):
+    if will_qos == 3 or (flags & 0x38 and not flags & 4):  # rule 2
         raise MalformedPacket("will flags of CONNECT contradict each other")  # MQTT-3.1.2-11 to -15
-    if flags & 0xC0 == 0x40 and version != V5:
+    if flags & 0xC0 == 0x40 and version != V5:  # rule 2
         raise MalformedPacket("CONNECT has a password but no user name")  # MQTT-3.1.2-22
     properties = will_properties = b""
-    if version == V5:
+    if version == V5:  # rule 3
         properties, at = decode_property_block(body, at, CONNECT)
     client_id, at = decode_string(body, at, "client id")
     will = None
-    if flags & 4:
+    if flags & 4:  # rule 3
         if version == V5:
             will_properties, at = decode_property_block(body, at, WILL)
         will_topic, at = decode_binary(body, at, "will topic")
         will_payload, at = decode_binary(body, at, "will payload")
         will = Will(validate_topic_name(will_topic), will_payload, will_qos, bool(flags & 32), will_properties)
     username = password = None
-    if flags & 128:
+    if flags & 128:  # rule 3
         username, at = decode_string(body, at, "user name")
-    if flags & 64:
+    if flags & 64:  # rule 3
         password, at = decode_binary(body, at, "password")
-    if at != len(body):
+    if at != len(body):  # rule 3
         raise MalformedPacket(f"{len(body) - at} bytes follow the end of CONNECT")
     return Connect(client_id, bool(flags & 2), keep_alive_s, version, username, password, will, properties)
 

@@ -265,6 +265,10 @@ class OutboundQueue:
     def pump(self, offered: int, room: int) -> list[bytes]:
         """Move messages onto the wire, as far as the window and the room allow.
 
+        1. What the connection before left unfinished goes first: releases, then messages that are sent again.
+        2. One that needs an acknowledgement waits for the window and a packet id, and all behind it wait, in order.
+        3. One that is larger than the broker takes is dropped: it would cost the connection.
+
         Args:
             offered: the place in the stream where the packets will begin; `written` compares against it.
             room: bytes that the connection is willing to buffer; the last packet may exceed it.
@@ -277,17 +281,17 @@ class OutboundQueue:
             return []
         out: list[bytes] = []
         start = offered
-        if self._pubrels:
+        if self._pubrels:  # rule 1
             out.append(encode_ack(PUBREL, self._pubrels))
             offered += len(out[0])
             self._pubrels.clear()
         inflight = self._inflight
         free = (1 if self._alone else limits.window) - len(inflight) - len(self._released) + len(self._again)
-        while self._again and free > 0 and offered - start < room:
+        while self._again and free > 0 and offered - start < room:  # rule 1
             packet_id = self._again.popleft()
             entry = inflight[packet_id]
             packet = self._encode(entry[0], limits, packet_id, dup=True)
-            if len(packet) > limits.max_packet_bytes:
+            if len(packet) > limits.max_packet_bytes:  # rule 3
                 del inflight[packet_id]
                 self._drop(entry, "publish_too_large")
                 continue
@@ -296,12 +300,12 @@ class OutboundQueue:
             free -= 1
         queue = self._queue
         version5 = limits.version == V5
-        while queue and offered - start < room and not self._again:
+        while queue and offered - start < room and not self._again:  # rule 1
             entry = queue[0]
             message, batch = entry
             topic, payload, _properties, qos, retain = message
             packet_id = 0
-            if qos and limits.max_qos and (free <= 0 or not (packet_id := self._free_id())):
+            if qos and limits.max_qos and (free <= 0 or not (packet_id := self._free_id())):  # rule 2
                 break
             queue.popleft()
             self._queue_bytes -= len(topic) + len(payload)
@@ -309,7 +313,7 @@ class OutboundQueue:
                 packet = self._encode(message, limits, packet_id, dup=False)
             else:
                 packet = encode_publish(topic, payload)
-            if len(packet) > limits.max_packet_bytes:
+            if len(packet) > limits.max_packet_bytes:  # rule 3
                 self._drop(entry, "publish_too_large")
                 continue
             out.append(packet)

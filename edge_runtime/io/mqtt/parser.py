@@ -100,6 +100,14 @@ def _layouts(version: int | None, max_packet_bytes: int) -> dict[bytes, _Layout]
 class Parser:
     """Turns the byte stream of one connection into packets, keeping an incomplete tail between calls.
 
+    1. A PUBLISH whose layout and topic are known is read the quick way (`_parse`); all else gets every check.
+    2. A run of equal headers is tried where one lies a run further; after a failure, not again before that place.
+    3. A packet id of 0, and properties that are long or may hold an alias, are left to the checks.
+    4. What its header makes wrong is refused at once: its body is not waited for.
+    5. A PUBLISH that passed the checks makes its layout and its topic known; a table that is full starts again empty.
+    6. An alias stands for its topic before that is checked.
+    7. CONNECT decides the version of all that follows.
+
     Args:
         version: `V311` or `V5`; None on the server's side, where the CONNECT that comes first decides it.
         max_packet_bytes: largest packet accepted, header included; with the size of one `feed`, this bounds memory.
@@ -163,10 +171,7 @@ class Parser:
         return items
 
     def _parse(self, data: bytes, items: list[Item]) -> int:
-        """Append every complete packet of data to items; returns where the incomplete one begins.
-
-        The quick way, for a PUBLISH whose layout and topic are known; all else goes through `_parse_one`.
-        """
+        """Append every complete packet of data to items; returns where the incomplete one begins."""
         version = self.version
         version5 = version == V5
         layout_of = _layouts(version, self._max_packet_bytes).get
@@ -177,13 +182,13 @@ class Parser:
         while at < length:
             key = data[at : at + _KEY_BYTES]
             layout = layout_of(key)
-            if layout is not None:
+            if layout is not None:  # rule 1
                 size, topic_at, topic_end, qos, flags = layout
                 end = at + size
                 if end > length:
                     self._wanted = size
                     return at
-                if at >= try_run_at:
+                if at >= try_run_at:  # rule 2
                     far = at + (_RUN - 1) * size
                     if data[far : far + _KEY_BYTES] == key:
                         count = _unpack_run(data, at, key, layout, items, version5=version5)
@@ -193,13 +198,13 @@ class Parser:
                     try_run_at = far
                 k = at + topic_end
                 topic = topic_of(data[at + topic_at : k])
-                if topic is not None:
+                if topic is not None:  # rule 1
                     packet_id = 0
                     properties = None
                     if qos:
                         packet_id = data[k] << 8 | data[k + 1]
                         k += 2
-                        if not packet_id:
+                        if not packet_id:  # rule 3
                             return self._parse_one(data, at, items)  # which raises
                     if version5:
                         count = data[k]
@@ -207,7 +212,7 @@ class Parser:
                         if count:
                             properties = data[k : k + count]
                             k += count
-                            if count > 127 or k > end or _TOPIC_ALIAS in properties:
+                            if count > 127 or k > end or _TOPIC_ALIAS in properties:  # rule 3
                                 at = self._parse_one(data, at, items)
                                 continue
                     append((topic, data[k:end], packet_id, qos, flags, properties))
@@ -217,7 +222,7 @@ class Parser:
             if end == at:
                 return at
             at = end
-            if version is None:  # the CONNECT has just told it
+            if version is None:  # rule 7
                 version = self.version
                 version5 = version == V5
                 layout_of = _layouts(version, self._max_packet_bytes).get
@@ -227,7 +232,7 @@ class Parser:
         """Append the packet at this index to items, with every check; returns its end, or `at` if incomplete."""
         first = data[at]
         length = len(data)
-        if first not in self._first_bytes:
+        if first not in self._first_bytes:  # rule 4
             if self.version is None:
                 raise MalformedPacket(f"first byte 0x{first:02x} is not that of CONNECT", PROTOCOL_ERROR)
             raise MalformedPacket(f"first byte 0x{first:02x} is that of no packet of this version")
@@ -245,10 +250,10 @@ class Parser:
             shift += 7
             if shift == 28:
                 raise MalformedPacket("remaining length is longer than four bytes")
-        if shift and not digit and self.version == V5:  # 3.1.1 does not ask for the shortest form
+        if shift and not digit and self.version == V5:  # rule 4: 3.1.1 does not ask for the shortest form
             raise MalformedPacket("remaining length is not in its shortest form")
         end = body_at + size
-        if end - at > self._max_packet_bytes:
+        if end - at > self._max_packet_bytes:  # rule 4
             raise MalformedPacket(
                 f"packet of {end - at:,} bytes is over the limit of {self._max_packet_bytes:,}", PACKET_TOO_LARGE
             )
@@ -259,7 +264,7 @@ class Parser:
         if first & 0xF0 == PUBLISH:
             items.append(self._publish(first, body))
             topic_end = body_at - at + 2 + int.from_bytes(body[:2], "big")
-            if body_at - at <= 3 and topic_end >= _KEY_BYTES:
+            if body_at - at <= 3 and topic_end >= _KEY_BYTES:  # rule 5
                 layouts = _layouts(self.version, self._max_packet_bytes)
                 if len(layouts) >= _MAX_LAYOUTS:
                     layouts.clear()
@@ -273,7 +278,7 @@ class Parser:
             return end
         if body and first in {PINGREQ, PINGRESP}:
             raise MalformedPacket(f"ping packet has a body of {size} bytes")
-        if self.version is None:
+        if self.version is None:  # rule 7
             self.version = V5 if body[:7] == b"\0\4MQTT\5" else V311
             self._first_bytes = _FIRST_BYTES[self.version]
         items.append((first, body))
@@ -296,12 +301,12 @@ class Parser:
                 raise MalformedPacket("properties of PUBLISH are cut short")
             properties = body[at : at + count] or None
             at += count
-            if properties is not None and _TOPIC_ALIAS in properties:
+            if properties is not None and _TOPIC_ALIAS in properties:  # rule 6
                 topic = self._resolve(topic, properties)
         known = _topics.get(topic)
         if known is None:
             known = validate_topic_name(topic)
-            if len(known) <= _MAX_KNOWN_TOPIC_BYTES:
+            if len(known) <= _MAX_KNOWN_TOPIC_BYTES:  # rule 5
                 if len(_topics) >= _MAX_TOPICS:
                     _topics.clear()
                 _topics[known] = known

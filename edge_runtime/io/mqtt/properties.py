@@ -166,6 +166,10 @@ def encode_message_properties(
 def decode_properties(raw: bytes | None, packet: int) -> Properties:
     """Decode properties that stand in a packet of one type.
 
+    1. Each stands only in packets that table 2-4 names for it.
+    2. None repeats but user properties and, in PUBLISH, subscription identifiers: one for each filter that matched.
+    3. A flag is 0 or 1, and what section 2.2.2 forbids to be 0 is not.
+
     Args:
         raw: the encoded properties without their leading length; None is the same as none at all.
         packet: first byte of the packet (its flags do not matter), or `WILL`.
@@ -179,12 +183,12 @@ def decode_properties(raw: bytes | None, packet: int) -> Properties:
     raw = raw or b""
     while at < len(raw):
         entry = _TABLE.get(raw[at])
-        if entry is None or packet not in entry[2]:
+        if entry is None or packet not in entry[2]:  # rule 1
             raise MalformedPacket(f"property 0x{raw[at]:02x} does not belong into packet type 0x{packet:02x}")
         name, kind, _ = entry
         at += 1
         value: Any
-        if kind == _PAIR:
+        if kind == _PAIR:  # rule 2
             key, at = decode_string(raw, at, "user property name")
             text, at = decode_string(raw, at, "user property value")
             found.setdefault(name, []).append((key, text))
@@ -201,14 +205,14 @@ def decode_properties(raw: bytes | None, packet: int) -> Properties:
                 raise MalformedPacket(f"{name} is cut short")
             value = int.from_bytes(raw[at:end], "big")
             at = end
-            if kind == _FLAG and value > 1:
+            if kind == _FLAG and value > 1:  # rule 3
                 raise MalformedPacket(f"{name} is {value}, not 0 or 1", PROTOCOL_ERROR)
-        if not value and name in _NEVER_ZERO:
+        if not value and name in _NEVER_ZERO:  # rule 3
             raise MalformedPacket(f"{name} is 0", TOPIC_ALIAS_INVALID if name == "topic_alias" else PROTOCOL_ERROR)
-        if kind == _VARIABLE and packet == _PUBLISH:
+        if kind == _VARIABLE and packet == _PUBLISH:  # rule 2
             found.setdefault(name, []).append(value)
             continue
-        if name in found:
+        if name in found:  # rule 2
             raise MalformedPacket(f"{name} is there twice", PROTOCOL_ERROR)
         found[name] = [value] if kind == _VARIABLE else value
     return cast("Properties", found)

@@ -157,8 +157,12 @@ class _Session:
 class LitertEngine:
     """A loaded TFLite model; see `edge_runtime.model.engines.base.Engine`.
 
-    Inputs and outputs that the file quantises are float32 outside: windows are quantised on the way in, saturating,
-    and answers turned back into floats on the way out.
+    1. Inputs and outputs that the file quantises are float32 outside: windows are quantised on the way in, saturating,
+       and answers turned back into floats on the way out.
+    2. Rows are a batch where all inputs have the same first axis; else, and at the file's own size, it runs as given.
+    3. The model runs once at load, so that what fails fails there; a fresh interpreter serves, since the trial may have
+       left state in a model that keeps some.
+    4. A model of batch 1 is resized to larger ones where its answers stay the same; else rows go in parts of its size.
 
     Args:
         interpreter: makes a fresh interpreter of the model.
@@ -172,12 +176,11 @@ class LitertEngine:
         trial = _Session(interpreter())
         self._in_affine = [affine_of(detail) for detail in trial.inputs]
         first = {int(detail["shape"][0]) if len(detail["shape"]) else 0 for detail in trial.inputs}
-        self._batched = len(first) == 1 and 0 not in first
+        self._batched = len(first) == 1 and 0 not in first  # rule 2
         self._size = first.pop() if self._batched else 0
         rows = max(_TRIAL_ROWS, self._size) if self._batched else 0
         tried = samples(trial.inputs, self._in_affine, np.random.default_rng(0), rows)
-        # Run once at load, so that what fails fails here.
-        answers = trial.call([sample[: self._size] if self._batched else sample for sample in tried])
+        answers = trial.call([sample[: self._size] if self._batched else sample for sample in tried])  # rule 3
         outputs = trial.outputs()
         self._out_affine = [affine_of(detail) for detail in outputs]
         by_row = self._batched and all(answer.shape[:1] == (self._size,) for answer in answers)
@@ -187,16 +190,15 @@ class LitertEngine:
         self.outputs = tuple(_spec(d, a, by_row=by_row) for d, a in zip(outputs, self._out_affine, strict=True))
         self._check = Inputs(self.inputs).check
         self._quantized = any(affine is not None for affine in self._in_affine)
-        self._convert_out = any(
+        self._convert_out = any(  # rule 1
             affine is not None or answer.dtype in (np.float16, np.float64)
             for answer, affine in zip(answers, self._out_affine, strict=True)
         )
         self._buffers: dict[int, tuple[Array, Array]] = {}
         self._many: _Session | None = None
-        if by_row and self._size == 1 and max_batch > 1:
+        if by_row and self._size == 1 and max_batch > 1:  # rule 4
             self._many = _resizable(trial, interpreter, tried)
-        # A fresh one, since the trial may have left state in a model that keeps some.
-        self._single: _Session | None = _Session(interpreter())
+        self._single: _Session | None = _Session(interpreter())  # rule 3
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
         """See `edge_runtime.model.engines.base.Engine.run`."""
@@ -204,18 +206,18 @@ class LitertEngine:
         if single is None:
             raise EngineError("this engine is closed; load the model again")
         inputs = self._check(arrays)
-        if self._quantized:
+        if self._quantized:  # rule 1
             inputs = [self._quantize(k, array) for k, array in enumerate(inputs)]
         n = len(inputs[0]) if len(inputs) == 1 else batch_of(inputs) if self._batched else 0
-        if not self._batched or n == self._size:
+        if not self._batched or n == self._size:  # rule 2
             answers = single.call(inputs)
-        elif self._many is None:
+        elif self._many is None:  # rule 4
             answers = in_chunks(single.call, inputs, self._size, exact=True)
-        elif n <= self._max_batch:
+        elif n <= self._max_batch:  # rule 4
             answers = self._call_many(inputs)
         else:
             answers = in_chunks(self._call_many, inputs, self._max_batch)
-        if not self._convert_out:
+        if not self._convert_out:  # rule 1
             return tuple(answers)
         return tuple(
             _plain(answer) if affine is None else affine.dequantize(answer)

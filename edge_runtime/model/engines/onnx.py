@@ -159,9 +159,12 @@ def _library() -> Any:
 class OnnxEngine:
     """A loaded ONNX model; see `edge_runtime.model.engines.base.Engine`.
 
-    How a batch reaches the model follows from the file: a free first axis on every input takes any batch, up to
-    `max_batch` at a time; the same fixed first axis on every input is filled up to its size; a model whose inputs do
-    not agree on a first axis (a state tensor, a scalar) is run as given, and the caller answers for the batch.
+    How a batch reaches the model follows from the file:
+
+    1. A free first axis on every input takes any batch, up to `max_batch` at a time.
+    2. The same fixed first axis on every input is filled up to its size.
+    3. Inputs that do not agree on one (a state tensor, a scalar) are run as given; the caller answers for the batch.
+    4. It runs once at load where all other axes are fixed; buffers are bound for batch 1 alone.
 
     Args:
         session: onnxruntime's session.
@@ -183,17 +186,17 @@ class OnnxEngine:
         self._narrow = any(stored != spec.dtype for spec, stored in (*self._in, *self._out))
         first = {spec.shape[0] if spec.shape else None for spec, _ in self._in}
         fixed = first.pop() if len(first) == 1 else None
-        self._exact = fixed is not None and fixed > 0
-        self._size = fixed if fixed is not None and fixed > 0 else options.max_batch
-        self._batched = fixed is not None
+        self._exact = fixed is not None and fixed > 0  # rule 2
+        self._size = fixed if fixed is not None and fixed > 0 else options.max_batch  # rules 1 and 2
+        self._batched = fixed is not None  # rule 3
         self.inputs = tuple(self._public(spec) for spec, _ in self._in)
         self.outputs = tuple(self._public(spec) for spec, _ in self._out)
         self._check = Inputs(self.inputs).check
         self._bound_in: list[Array] = []
         self._bound_out: list[Array] = []
         self._binding: Any = None
-        if self._batched and all(n > 0 for spec, _ in self._in for n in spec.shape[1:]):
-            self._warm_up(bind=cpu_only and (not self._exact or self._size == 1))
+        if self._batched and all(n > 0 for spec, _ in self._in for n in spec.shape[1:]):  # rule 4
+            self._warm_up(bind=cpu_only and (not self._exact or self._size == 1))  # rule 4
 
     def run(self, *arrays: Array) -> tuple[Array, ...]:
         """See `edge_runtime.model.engines.base.Engine.run`."""

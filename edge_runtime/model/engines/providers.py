@@ -100,6 +100,10 @@ def requested(provider_options: Mapping[str, Any]) -> list[Provider]:
 def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provider], max_batch: int) -> list[Provider]:
     """Make a session ready for its providers: fix its batch, fill in shapes, register plug-ins.
 
+    1. Where nodes went is recorded in any session, for `placement`.
+    2. The model's inputs are read only for a fixed batch or for shapes; every free first axis becomes that batch.
+    3. With a plug-in among them all providers are added here, in order: such a session is made without their list.
+
     Args:
         ort: the library.
         model: the file's bytes.
@@ -113,7 +117,7 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
     Raises:
         EngineError: a plug-in is missing or finds nothing here, or the model has no batch that could be fixed.
     """
-    session_options.add_session_config_entry(_RECORD, "1")
+    session_options.add_session_config_entry(_RECORD, "1")  # rule 1
     if not wanted:
         return []
     from edge_runtime.base.hardware.profile import MAX_SHAPES, MIN_SHAPES  # noqa: PLC0415 - only with an accelerator
@@ -121,13 +125,13 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
     filled = list(wanted)
     batch = max((provider.fixed_batch for provider in wanted), default=0)
     shapes = any(word in value for p in wanted for value in p.options.values() for word in (MIN_SHAPES, MAX_SHAPES))
-    if batch or shapes:
+    if batch or shapes:  # rule 2
         inputs = _inputs(ort, model)
         if batch:
             for axis in {value.shape[0] for value in inputs if value.shape and isinstance(value.shape[0], str)}:
                 session_options.add_free_dimension_override_by_name(axis, batch)
         filled = [_with_shapes(provider, inputs, batch or max_batch) for provider in wanted]
-    if any(provider.library for provider in filled):
+    if any(provider.library for provider in filled):  # rule 3
         for provider in filled:
             if provider.library:
                 _plug_in(ort, session_options, provider)
@@ -139,6 +143,10 @@ def prepare(ort: Any, model: bytes, session_options: Any, wanted: Sequence[Provi
 def placement(session: Any, profile: Path | None = None) -> Placement | None:
     """Return where the nodes of a session went; None where this onnxruntime cannot say.
 
+    1. What onnxruntime records comes first; a profile is read only where it cannot be asked.
+    2. Not to know is no error: to know more is not worth the model.
+    3. The kinds of nodes on the CPU are told, the most frequent first: these are what an accelerator refused.
+
     Args:
         session: made with the options of `prepare`.
         profile: what ``end_profiling`` wrote, for onnxruntime before 1.24, which does not tell otherwise.
@@ -146,23 +154,23 @@ def placement(session: Any, profile: Path | None = None) -> Placement | None:
     ask = getattr(session, "get_provider_graph_assignment_info", None)
     nodes: Counter[str] = Counter()
     on_cpu: Counter[str] = Counter()
-    if ask is not None:
+    if ask is not None:  # rule 1
         try:
             for part in ask():
                 inside = part.get_nodes()
                 nodes[part.ep_name] += len(inside)
-                if part.ep_name == CPU:
+                if part.ep_name == CPU:  # rule 3
                     on_cpu.update(node.op_type for node in inside)
-        except Exception as error:  # noqa: BLE001 - to know more is not worth the model
+        except Exception as error:  # noqa: BLE001 - rule 2
             log.debug("engine: could not read the placement of nodes: error=%s", one_line(error))
-            return None
-    elif profile is not None:
+            return None  # rule 2
+    elif profile is not None:  # rule 1
         for name, (provider, kind) in _profiled(profile).items():
             log.debug("engine: placed a node: node=%s provider=%s", name, provider)
             nodes[provider] += 1
-            if provider == CPU:
+            if provider == CPU:  # rule 3
                 on_cpu[kind] += 1
-    if not nodes:
+    if not nodes:  # rule 2
         return None
     return Placement(nodes=dict(nodes), on_cpu=tuple(kind for kind, _ in on_cpu.most_common()))
 

@@ -52,7 +52,11 @@ def choices_for(profile: Profile, model_format: str, precision: str, scheme: str
 
 
 def load(choice: EngineChoice, model: bytes, options: EngineOptions, cache: Path | None = None) -> Engine:
-    """Load a model in one way, and let it answer once: some providers load, and fail at the first run.
+    """Load a model in one way.
+
+    1. A cache that cannot be made, on a read-only disk, is done without: the model is compiled at every start.
+    2. It answers once, where its shapes are fixed: some providers load, and fail at the first run.
+    3. A refusal says what installs the thing that may be missing, unless the engine has said so.
 
     Args:
         choice: how.
@@ -63,21 +67,21 @@ def load(choice: EngineChoice, model: bytes, options: EngineOptions, cache: Path
     Raises:
         EngineError: it does not work; the message ends with the line that installs what may be missing.
     """
-    if cache is not None and choice.accelerated:
+    if cache is not None and choice.accelerated:  # rule 1
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError:
-            cache = None  # a read-only disk: the model is compiled at every start
+            cache = None
     engine = None
     try:
         engine = engines.load(choice.engine, model, options, choice.options(cache))
-        if all(n > 0 for spec in engine.inputs for n in spec.shape[1:]):
+        if all(n > 0 for spec in engine.inputs for n in spec.shape[1:]):  # rule 2
             engine.run(*(np.zeros((1, *spec.shape[1:]), spec.dtype) for spec in engine.inputs))
     except (EngineError, InputError) as error:
         if engine is not None:
             engine.close()
         told = str(error)
-        lines = [line for line in (choice.install, choice.driver) if line and line not in told]
+        lines = [line for line in (choice.install, choice.driver) if line and line not in told]  # rule 3
         hint = f"; to install: {'; and '.join(lines)}" if lines else ""
         raise EngineError(f"{choice.name}: {told}{hint}") from error
     return engine

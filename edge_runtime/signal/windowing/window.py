@@ -220,15 +220,15 @@ class Windower(Keyed[_Key]):
                 and (step == 0.0 or step == period)  # noqa: PLR1714 - a tuple would be built each time
             ):
                 filled = segment.filled
-                if -snap <= t - (segment.anchor + filled * period) <= snap:
+                if -snap <= t - (segment.anchor + filled * period) <= snap:  # rule 4
                     at = filled - segment.first
                     if at + count > len(segment.buffer):
                         at = self._grid.make_room(segment, count)
                     segment.buffer[at : at + count] = values
-                    segment.filled = filled = filled + count
+                    segment.filled = filled = filled + count  # rule 3
                     segment.last_t = state.newest = t + (count - 1) * period
                     segment.tail = None
-                    if filled >= segment.next_window + n:
+                    if filled >= segment.next_window + n:  # rule 5
                         self._cut(name, segment, filled, windows, received)
                     continue
             self._push_slow(state, reading, windows, received)

@@ -94,6 +94,10 @@ def _checksum(seq: int, beside: int | str, body: bytes) -> int:
 class ReadingLogFile:
     """One owner, one thread at a time. After an error the next call opens the file again.
 
+    1. The lock outlives the connection, so that no other process has the file in between.
+    2. It is opened for writing first: SQLite would open one that it may only read, and fail later.
+    3. Without our number, one with our tables is damaged, one with others is left alone, and an empty one becomes ours.
+
     Args:
         path: the database; its folder must exist.
         max_bytes: what the database may have.
@@ -215,11 +219,11 @@ class ReadingLogFile:
             raise explain(error, f"the reading log {self._path}") from error
 
     def _open(self) -> Connection:
-        if self._owner is None:
+        if self._owner is None:  # rule 1
             self._owner = self._lock()
         if self._db is None:
             new = not self._path.exists()
-            # For writing: SQLite would open one that it may only read, and fail later.
+            # rule 2
             os.close(os.open(self._path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0), 0o600))
             if new:
                 sync_folder(self._path.parent)
@@ -235,11 +239,11 @@ class ReadingLogFile:
             db.execute("PRAGMA secure_delete = OFF")
             db.execute("PRAGMA temp_store = MEMORY")
             (ours,) = db.execute("PRAGMA application_id").fetchone()
-            if ours != APPLICATION_ID:
+            if ours != APPLICATION_ID:  # rule 3
                 tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema").fetchall()}
-                if {"turns", "snapshot"} & tables:
+                if {"turns", "snapshot"} & tables:  # rule 3
                     raise sqlite3.DatabaseError("its header has another application's number")
-                if tables:
+                if tables:  # rule 3
                     raise StoreUnusable(
                         f"{self._path} is another program's database, not a reading log; choose another path"
                     )

@@ -2,20 +2,20 @@
 
 What it promises:
 
-- A case is **accepted** when `Outbox.put` returns: it survives a crash and a power cut from then on.
-- ``accepted == delivered + queued + dropped (by reason) + dead``, at every moment and after every crash: the counters
-  are written in the same transaction as the rows.
-- The database never exceeds `OutboxConfig.max_bytes`, the log beside it stays below `OutboxConfig.log_limit`; both
-  reuse their space.
-- A case counts once: one that is offered again under its id counts as repeated, while it is here and for as long as the
-  outbox remembers how it ended (the last `OutboxConfig.remembered` cases). One with that id and another digest is
-  another case: it is refused, and never answered with what the first was given.
-- A case that leaves without an answer leaves a `Closing`, written in that transaction and kept until the sinks have it.
-- Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing. Time
-  with the power off does not count towards age, because a board without a battery clock cannot tell how long it was.
-- A case is accepted only while the disk has room to delete it again (`edge_runtime.store.durable.outbox.room`).
-- An I/O error refuses the call that met it and nothing else; the next call opens the file again.
-- A damaged file is set aside, what can be read is carried over, the rest is counted (`Damage`).
+1. A case is **accepted** when `Outbox.put` returns: it survives a crash and a power cut from then on.
+2. ``accepted == delivered + queued + dropped (by reason) + dead``, at every moment and after every crash: the counters
+   are written in the same transaction as the rows.
+3. The database never exceeds `OutboxConfig.max_bytes`, the log beside it stays below `OutboxConfig.log_limit`; both
+   reuse their space.
+4. A case counts once: one that is offered again under its id counts as repeated, while it is here and for as long as
+   the outbox remembers how it ended (the last `OutboxConfig.remembered` cases). One with that id and another digest is
+   another case: it is refused, and never answered with what the first was given.
+5. A case that leaves without an answer leaves a `Closing`, written in that transaction and kept until sinks have it.
+6. Order and age follow sequence numbers and powered time, never the wall clock: a clock that jumps expires nothing.
+   Time with the power off does not count towards age, as a board without a battery clock cannot tell how long it was.
+7. A case is accepted only while the disk has room to delete it again (`edge_runtime.store.durable.outbox.room`).
+8. An I/O error refuses the call that met it and nothing else; the next call opens the file again.
+9. A damaged file is set aside, what can be read is carried over, the rest is counted (`Damage`).
 
 Known limits: damage inside the *log* looks to SQLite like a log that ends there, so cases accepted after that point and
 not yet copied into the database (at most `OutboxConfig.log_limit`) are lost unseen. A disk that lies about flushing can
@@ -184,20 +184,20 @@ class Outbox:
                 result.refused[case.id] = "invalid"
         # Far above what they can need, and soon computed; near the limit each case is looked at.
         pages = 2 * total / PAGE_BYTES + 4 * len(cases)
-        tight = pages > queries.free_pages(db, self._page_limit)
+        tight = pages > queries.free_pages(db, self._page_limit)  # rule 3
         if tight and self._config.when_full == "reject":
             cases = self._that_fit(db, cases, result)  # before the transaction: an outbox at its limit writes nothing
         if cases:
-            self._require_room(db, pages, cases)
-            with self._file.transaction(db) as draft:
+            self._require_room(db, pages, cases)  # rule 7
+            with self._file.transaction(db) as draft:  # rules 1 and 2
                 if tight and self._config.when_full != "reject":
                     cases = self._make_room(db, draft, cases, result)
-                known = queries.insert(db, draft, cases)
+                known = queries.insert(db, draft, cases)  # rule 4
                 for index in sorted(known):
                     self._note_known(db, cases[index], result)
                 draft.repeated += len(result.duplicates)
             result.accepted = [case.id for index, case in enumerate(cases) if index not in known]
-        elif result.duplicates:
+        elif result.duplicates:  # rule 4
             with self._file.transaction(db) as draft:
                 draft.repeated += len(result.duplicates)
         self._refused.update(result.refused.values())
@@ -306,12 +306,12 @@ class Outbox:
     def take(self, limit: int, max_bytes: int) -> list[HardCase]:
         """Lease cases that are due, for sending.
 
-        By priority, then by order of acceptance; the first one always. Cases that have failed `TRUSTED_ATTEMPTS` times
-        come after all others and in turn, or those accepted first would hold up the rest for ever.
-
-        Of the most urgent priority due, the newest never-tried cases get `OutboxConfig.live_share` of `limit` and of
-        `max_bytes`, so that a backlog does not delay fresh cases: as long as fewer arrive between two calls than that
-        share, each goes out with the next call.
+        1. By priority, then by order of acceptance; the first one always, whatever its size.
+        2. Cases that have failed `TRUSTED_ATTEMPTS` times come after all others and in turn, or those accepted first
+           would hold up the rest for ever.
+        3. Of the most urgent priority due, the newest never-tried cases get `OutboxConfig.live_share` of `limit` and of
+           `max_bytes`, so that a backlog does not delay fresh cases: as long as fewer arrive between two calls than
+           that share, each goes out with the next call.
 
         Args:
             limit: most cases.

@@ -262,7 +262,7 @@ def _expect(types_are_ours: bool) -> None:
 def choose(
     db: Connection, now: float, leased: set[int], *, limit: int, max_bytes: int, live_share: float
 ) -> list[Lease]:
-    """Choose what the next `take` gets; see `Outbox.take` for the rule."""
+    """Choose what the next `take` gets; see `Outbox.take` for the rules."""
     in_order = [
         Lease(seq, priority, size, 0, waited=False)
         for priority, seq, size in db.execute(_READY, (limit + len(leased),)).fetchall()
@@ -275,13 +275,13 @@ def choose(
     ]
     if not in_order:
         return []
-    in_order.sort(key=_order)
+    in_order.sort(key=_order)  # rules 1 and 2
     first = in_order[0]
-    chosen = {first.seq: first}  # always, whatever its size: nothing that comes later may hold it up for ever
+    chosen = {first.seq: first}  # rule 1: nothing that comes later may hold it up for ever
     used = first.size
     live = int(limit * live_share)
     live_bytes = max_bytes * live_share
-    for priority, seq, size in db.execute(_NEWEST, (first.priority, live + len(leased) + 1)).fetchall():
+    for priority, seq, size in db.execute(_NEWEST, (first.priority, live + len(leased) + 1)).fetchall():  # rule 3
         if seq in leased or seq in chosen:
             continue
         live -= 1
@@ -290,7 +290,7 @@ def choose(
             break
         chosen[seq] = Lease(seq, priority, size, 0, waited=False)
         used += size
-    for lease in in_order:
+    for lease in in_order:  # rule 1
         if lease.seq in chosen:
             continue
         if len(chosen) == limit or used + lease.size > max_bytes:

@@ -209,14 +209,15 @@ def _state(old: Connection) -> list[tuple[str, bytes]]:
 
 
 def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
-    """Rows of `cases`, some at a time, some perhaps twice, stepping over damaged pages by halving the range that fails.
+    """Rows of `cases`, some at a time, some perhaps twice.
 
-    By rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number was corrupt looks
-    like the end of its range to a scan that comes from below.
+    1. Damaged pages are stepped over by halving the range that fails; after `_MAX_FAILURES` the rest is given up.
+    2. A range is read by rising `seq`; where that ends, by falling `seq` from the other end, because a row whose number
+       was corrupt looks like the end of its range to a scan that comes from below.
     """
     failures = 0
     ranges = [(1, top)]
-    while ranges and failures < _MAX_FAILURES:
+    while ranges and failures < _MAX_FAILURES:  # rule 1
         low, high = ranges.pop()
         rows, sound = _some(db, _RISING, low, high)
         yield rows
@@ -225,7 +226,7 @@ def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
             continue
         if rows:
             low = rows[-1][0] + 1
-        if sound:
+        if sound:  # rule 2
             rows, sound = _some(db, _FALLING, low, high)
             yield rows
             if rows:
@@ -233,7 +234,7 @@ def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
                 if sound:
                     ranges.append((low, high))
                     continue
-        if not sound:
+        if not sound:  # rule 1
             failures += 1
             if high - low > 1:
                 middle = (low + high) // 2

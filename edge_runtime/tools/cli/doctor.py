@@ -1,4 +1,8 @@
-"""``edge-runtime doctor``: what this machine is, what it can run, and what is missing."""
+"""``edge-runtime doctor``: what this machine is, what it can run, and what is missing.
+
+1. What is missing stands in its place, with what installs it.
+2. A section that has nothing to say is left out; that no engine is there is said at the end.
+"""
 
 from __future__ import annotations
 
@@ -238,7 +242,7 @@ def _text(report: dict[str, Any]) -> list[str]:
         f"edge-runtime {report['edge_runtime']}, Python {report['python']} in {sys.prefix}",
         f"{report['board']}: {_processor(report)}, {report['memory_mb']} MB, {report['system']}",
     ]
-    if len(device["clusters"]) > 1:
+    if len(device["clusters"]) > 1:  # rule 2
         lines += [f"  {len(one['cpus'])} x {_core(one)}" for one in device["clusters"]]
     lines += [f"  {key}: {value}" for key, value in device["details"].items()]
     lines.append(f"  {_backing(device)}")
@@ -248,26 +252,26 @@ def _text(report: dict[str, Any]) -> list[str]:
             lines.append(f"  {one['access']}")
     lines += ["", "engines"]
     for engine in report["engines"]:
-        state = engine["version"] or f"not installed: {engine['install']}"
+        state = engine["version"] or f"not installed: {engine['install']}"  # rule 1
         lines.append(f"  {engine['name']:<22} {', '.join(engine['formats']):<8} {state}")
     lines += ["", "ways to run a model, best first; edge-runtime tune measures which is fastest"]
     for choice in report["choices"]:
         head = f"  {choice['name']:<22} {', '.join(choice['formats']):<8} "
         lines.append(f"{head}{'ready' if choice['ready'] else 'not ready'}{_takes(choice)}")
-        lines += [f"    {lack['what']}; {_imperative(lack['install'])}" for lack in choice["missing"]]
-    if report["sensors"]:
+        lines += [f"    {lack['what']}; {_imperative(lack['install'])}" for lack in choice["missing"]]  # rule 1
+    if report["sensors"]:  # rule 2
         lines += ["", "sensors", *(f"  {_sensor(sensor)}" for sensor in report["sensors"])]
     lines += ["", "optional"]
     for part in report["optional"]:
-        state = part["version"] or f"not installed: {part['install']}"
+        state = part["version"] or f"not installed: {part['install']}"  # rule 1
         lines.append(f"  {part['name']:<22} {part['for']:<32} {state}")
     broken = [plugin for plugin in report["plugins"] if plugin["error"]]
-    if broken:
+    if broken:  # rule 2
         lines += ["", "device files that cannot be asked; the others are not touched by it"]
         lines += [f"  {one['name']} of {one['origin']} ({one['reference']}): {one['error']}" for one in broken]
-    if report["notes"]:
+    if report["notes"]:  # rule 2
         lines += ["", "notes", *(f"  {note}" for note in report["notes"])]
-    if not any(engine["version"] for engine in report["engines"]):
+    if not any(engine["version"] for engine in report["engines"]):  # rule 2
         lines += ["", "no engine is installed, so no model can run; install one of the above"]
     return lines
 

@@ -79,6 +79,10 @@ class Broker:
 
     `stop` and `start` again is a restart of a broker with persistence: same port, same sessions and retained messages.
 
+    1. What a turn has for a client is sent joined at its end, and again once a full socket takes more.
+    2. Keep alive and session expiry are looked at now and then, also where nothing comes.
+    3. At the end clients are told first; their connections are closed after an error, too.
+
     Args:
         config: address to listen on, and what to allow.
         clock: monotonic time of keep alive and session expiry.
@@ -174,16 +178,16 @@ class Broker:
                         elif isinstance(key.data, _Connection):
                             if events & selectors.EVENT_READ:
                                 self._receive(key.data, now)
-                            if events & selectors.EVENT_WRITE:
+                            if events & selectors.EVENT_WRITE:  # rule 1
                                 self._awake.append(key.data.client)
-                    if now - swept_at >= _SWEEP_EVERY_S:
+                    if now - swept_at >= _SWEEP_EVERY_S:  # rule 2
                         swept_at = now
                         self._protocol.sweep([*self._connections], now)
-                    self._flush(now)
-                self._protocol.shut_down([*self._connections])
+                    self._flush(now)  # rule 1
+                self._protocol.shut_down([*self._connections])  # rule 3
                 self._flush(now)
             finally:
-                for connection in [*self._connections.values()]:
+                for connection in [*self._connections.values()]:  # rule 3
                     self._drop(connection, now)
                 self._awake.clear()
 

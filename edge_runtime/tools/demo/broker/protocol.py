@@ -159,6 +159,12 @@ class Client:
 class BrokerProtocol:
     """Sessions, subscriptions and retained messages of all clients.
 
+    1. All acknowledgements of a kind for the packets of one recv go out together.
+    2. A message of QoS 2 that is sent again has been published already (section 4.3.3).
+    3. A retained message replaces that of its topic, an empty one removes it; topics above a bound are not kept.
+    4. At QoS 0 all clients of a version get the same bytes; one that is slow, or takes none so large, goes without.
+    5. A shared subscription serves its members in turn; one who is away only where all are.
+
     Args:
         config: limits and credentials.
     """
@@ -216,7 +222,7 @@ class BrokerProtocol:
             self._refuse(client, SERVER_SHUTTING_DOWN)
 
     def _handle(self, client: Client, items: list[Item], now: float) -> None:
-        """Act on the packets of one recv; all acknowledgements of a kind go out together."""
+        """Act on the packets of one recv."""
         pubacks: list[int] = []
         pubrecs: list[int] = []
         for item in items:
@@ -231,16 +237,16 @@ class BrokerProtocol:
                     pubacks.append(packet_id)
                 elif qos == 2:
                     pubrecs.append(packet_id)
-                    if packet_id in session.received:
-                        continue  # sent again: it has been published already (section 4.3.3)
+                    if packet_id in session.received:  # rule 2
+                        continue
                     session.received.add(packet_id)
                 properties = b"" if raw is None else _forwarded(raw)
                 self._publish(Message(topic, payload, qos, bool(flags & RETAIN), properties), session)
             else:
                 self._control(client, item[0], item[1], now)
-        if pubacks:
+        if pubacks:  # rule 1
             client.send(encode_ack(PUBACK, pubacks))
-        if pubrecs:
+        if pubrecs:  # rule 1
             client.send(encode_ack(PUBREC, pubrecs))
 
     def _control(self, client: Client, first: int, body: bytes, now: float) -> None:
@@ -391,7 +397,7 @@ class BrokerProtocol:
     def _publish(self, message: Message, source: Session | None) -> None:
         """Hand a message to everybody who wants it, and keep it if it asks for that."""
         topic, payload, qos, retain, properties = message
-        if retain:
+        if retain:  # rule 3
             if not payload:
                 self.retained.pop(topic, None)
             elif topic in self.retained or len(self.retained) < self._config.max_retained:
@@ -402,26 +408,26 @@ class BrokerProtocol:
             if grant.no_local and session is source:
                 continue
             outlet = session.outlet
-            if (qos and grant.qos) or outlet is None or grant.identifiers or retain:
+            if (qos and grant.qos) or outlet is None or grant.identifiers or retain:  # rule 4
                 session.deliver(message, grant, retain=retain and grant.retain_as_published)
-            elif outlet.is_slow():
+            elif outlet.is_slow():  # rule 4
                 self.counters.dropped_slow += 1
             else:
                 version = outlet.version
                 packet = encoded.get(version)
-                if packet is None:
+                if packet is None:  # rule 4
                     packet = encode_publish(
                         topic, payload, version=version, properties=properties if version == V5 else b""
                     )
                     encoded[version] = packet
-                if len(packet) > outlet.max_packet_bytes:
+                if len(packet) > outlet.max_packet_bytes:  # rule 4
                     self.counters.dropped_too_large += 1
                 else:
                     self.counters.sent += 1
                     outlet.send(packet)
         for group in matches.groups:
             members = [*group.in_turn()]
-            session, grant = next((one for one in members if one[0].outlet is not None), members[0])
+            session, grant = next((one for one in members if one[0].outlet is not None), members[0])  # rule 5
             session.deliver(message, grant, retain=retain and grant.retain_as_published)
 
 

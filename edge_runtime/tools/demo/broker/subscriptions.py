@@ -1,6 +1,10 @@
 """Subscription tree: finds the subscribers of a topic, shared groups included, with a memo of recent topics.
 
-Source: MQTT 5 sections 4.7 (filters), 4.8.2 (shared subscriptions) and 3.3.4 (overlapping subscriptions).
+Source: MQTT 5 sections 4.7 (filters), 4.8.2 (shared subscriptions) and 3.3.4 (overlapping subscriptions):
+
+1. Wildcards match no first level that begins with ``$`` (MQTT-4.7.2-1).
+2. The filter ``a/#`` covers ``a`` too (section 4.7.1.2).
+3. Filters of a subscriber that overlap give it a message once; each shared group gets it besides.
 """
 
 from __future__ import annotations
@@ -127,7 +131,7 @@ class SubscriptionTree(Generic[S]):
     def _search(self, topic: bytes) -> Matches[S]:
         nodes = [self._root]
         ends: list[_Node[S]] = []
-        wildcards = not topic.startswith(b"$")  # MQTT-4.7.2-1, for the first level only
+        wildcards = not topic.startswith(b"$")  # rule 1, for the first level only
         for level in topic.split(b"/"):
             following = []
             for node in nodes:
@@ -142,11 +146,11 @@ class SubscriptionTree(Generic[S]):
             wildcards = True
         for node in nodes:
             ends.append(node)
-            if b"#" in node.children:  # "a/#" covers "a" too (section 4.7.1.2)
+            if b"#" in node.children:  # rule 2
                 ends.append(node.children[b"#"])
         direct: dict[S, Grant] = {}
         groups: list[SharedGroup[S]] = []
-        for node in ends:
+        for node in ends:  # rule 3
             groups += node.groups.values()
             for subscriber, grant in node.members.items():
                 other = direct.get(subscriber)

@@ -104,32 +104,36 @@ def _with_units(names: Sequence[str], sources: Sequence[str], hints: Hints) -> t
 
 
 def _numeric(files: Sequence[Content], others: set[str]) -> tuple[list[str], list[str]]:
-    """Return columns of the first file that are channels, and those left out, with the reason."""
+    """Return columns of the first file that are channels, and those left out, with the reason.
+
+    1. Empty columns, texts and counts of rows are left out with a word; an index, a time or another role, without.
+    2. A text among numbers is a slip to mend, or a matter for --channels: it is refused.
+    3. Numbers called like a label or a group are rarely what a sensor measures; where they are, --channels says so.
+    """
     sources: list[str] = []
     left_out: list[str] = []
-    # Numbers under such names are rarely what a sensor measures; where they are, --channels says so.
     otherwise = {key for key in files[0].columns if key.lower() in (*LABEL_COLUMNS, "id", "group", "target", "state")}
     otherwise.update(*group_columns(list(files[0].columns)).values())
     for key, column in files[0].columns.items():
-        if key in others:
+        if key in others:  # rule 1
             continue
         cells = [cell for cell in column if not is_empty(cell)]
         numbers = sum(map(is_number, cells))
-        if key.lower() in _INDEX_COLUMNS or is_time(key):
+        if key.lower() in _INDEX_COLUMNS or is_time(key):  # rule 1
             continue
-        if not cells:
+        if not cells:  # rule 1
             left_out.append(f"{key} (empty)")
-        elif not numbers:
+        elif not numbers:  # rule 1
             left_out.append(f"{key} (texts)")
-        elif numbers < len(cells):
+        elif numbers < len(cells):  # rule 2
             row = next(i for i, cell in enumerate(column, start=1) if not is_empty(cell) and not is_number(cell))
             raise ConfigError(
                 f"{files[0].name}: column {key!r} holds numbers, but {column[row - 1]!r} in row {row}; mend it, or "
                 "name the channels with --channels"
             )
-        elif _counts_rows(cells):
+        elif _counts_rows(cells):  # rule 1
             left_out.append(f"{key} (counts rows)")
-        elif key in otherwise:
+        elif key in otherwise:  # rule 3
             left_out.append(f"{key} (called like a label or a group)")
         else:
             sources.append(key)

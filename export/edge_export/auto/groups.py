@@ -159,7 +159,12 @@ def _id_column(files: Sequence[Content]) -> str:
 
 
 def _of_rank(files: Sequence[Content], whose: Whose, columns: Sequence[str], places: Sequence[Place]) -> Groups:
-    """Choose the candidate that tears none of the others of its rank apart."""
+    """Choose the candidate that tears none of the others of its rank apart.
+
+    1. One with the same value everywhere tells nothing, unless there is nothing else.
+    2. Of two that lie within each other the outer one counts: it keeps together what the inner one tells apart.
+    3. Two that cross each other are asked about: to guess could put one person on both sides of a split.
+    """
     # Each candidate as pairs of its value with the file it stands in, by row where it is a column.
     rows: list[tuple[Groups, list[list[str]]]] = [
         (
@@ -178,28 +183,30 @@ def _of_rank(files: Sequence[Content], whose: Whose, columns: Sequence[str], pla
         )
         for place in places
     ]
-    # What is the same everywhere tells nothing, unless there is nothing else.
-    rows = [row for row in rows if len({value for values in row[1] for value in values}) > 1] or rows
+    rows = [row for row in rows if len({value for values in row[1] for value in values}) > 1] or rows  # rule 1
     best, own = rows[0]
     for other, values in rows[1:]:
         mine, theirs = _side_by_side(own, values)
-        if follows(theirs, mine):  # what it tells apart lies within what we tell apart
+        if follows(theirs, mine):  # rule 2: what it tells apart lies within what we tell apart
             continue
-        if not follows(mine, theirs):
+        if not follows(mine, theirs):  # rule 3
             ours, yours = (
                 f"column {each.column!r}" if each.column else f"--group '{each.pattern}'" for each in (best, other)
             )
             raise ConfigError(f"{files[0].name}: whose is it? {ours} and {yours} contradict each other; {_ANSWERS}")
-        best, own = other, values
+        best, own = other, values  # rule 2
     return best
 
 
 def _refuse_torn(files: Sequence[Content], whose: Whose, chosen: Groups, label_of: Mapping[str, str]) -> None:
-    """Refuse machines and sessions that share a part of the paths that may be a person."""
+    """Refuse machines and sessions that share a part of the paths that may be a person.
+
+    1. Words may be people. Of sessions, a number or a whole file may, too: one person who came twice.
+    2. One that is in several of the groups would be torn apart by them, so the user says what it is.
+    """
     names = [file.name for file in files]
     places = _likely(names, label_of)
-    if whose == "session":
-        # The least of evidence: a number, or a whole file, may be of one person who came twice.
+    if whose == "session":  # rule 1
         places += [place for place in parts_of_names(names) if all(value.isdigit() for value in place.values)]
         places += [place for place in (find(EACH_FILE, names, "the file"),) if place is not None]
     if chosen.column:
@@ -208,7 +215,7 @@ def _refuse_torn(files: Sequence[Content], whose: Whose, chosen: Groups, label_o
         own = [[find_in(chosen.pattern, name, "group")] for name in names]
     for place in places:
         mine, theirs = _side_by_side(own, [[value] for value in place.values])
-        if len(place.distinct) > 1 and not follows(theirs, mine):
+        if len(place.distinct) > 1 and not follows(theirs, mine):  # rule 2
             said = f"--group-column {chosen.column}" if chosen.column else f"--group '{chosen.pattern}'"
             raise ConfigError(
                 f"{names[0]}: whose is it? {place.what} ({shown(place.distinct, 3)}) may be a person, who is in "
@@ -228,24 +235,28 @@ def _side_by_side(one: Sequence[list[str]], other: Sequence[list[str]]) -> tuple
 
 
 def _likely(names: Sequence[str], label_of: Mapping[str, str]) -> list[Place]:
-    """Find places in the paths that are words, recur, and are neither class, set nor condition."""
+    """Find places in the paths that may name people.
+
+    1. The speaker of Speech Commands is known by its form.
+    2. Others are words that recur, and are neither class, set nor condition.
+    3. Of places that lie within each other, the outer one keeps together what must stay together.
+    """
     speaker = find(r"([^/]+?)_nohash", names, "the speaker of Speech Commands")
-    if speaker is not None:
+    if speaker is not None:  # rule 1
         return [speaker]
     classes = [label_of[name] for name in names] if label_of else []
     found = []
     for place in (*levels(names), *words_in_names(names)):
         distinct = set(map(str.lower, place.distinct))
         words = all(re.fullmatch(r"[^\W\d_]{2,}(?:[ _-][^\W\d_]+)?", value) for value in distinct)
-        if not words or is_named(place.values) or distinct & (CONDITIONS | SETS):
+        if not words or is_named(place.values) or distinct & (CONDITIONS | SETS):  # rule 2
             continue
         if len(distinct) < 2 or len(distinct) > len(names) / 2 or (classes and follows(place.values, classes)):
             continue
         found.append(place)
-    # Of places that lie within each other, the outer one keeps together what must stay together.
     outer: list[Place] = []
     for place in found:
-        if any(follows(place.values, other.values) for other in outer):
+        if any(follows(place.values, other.values) for other in outer):  # rule 3
             continue
         outer = [other for other in outer if not follows(other.values, place.values)] + [place]
     return outer

@@ -167,12 +167,17 @@ def _durations(found: Scan) -> dict[str, float]:
 
 
 def _window(found: Scan, order: Order) -> _Window:
+    """Choose a window's length and hop; refuse one too short to tell anything or longer than what is labelled.
+
+    1. What was said counts. Else sound goes by the clip or the second, the rest by a movement, within a stretch.
+    2. A hop is half a window, and less where a class would give too few.
+    """
     medians = _durations(found)
     shortest = min(medians, key=lambda label: medians[label])
     rate = found.rate_hz
     said = f"the shortest class, {shortest!r}, lasts {medians[shortest] / rate:.3g} s in the median"
     by_file = not found.label.startswith("column:") and not found.time
-    if found.kind == "wav":
+    if found.kind == "wav":  # rule 1
         # Lengths are counted at the files' own rate; those of another rate were refused or are multiples.
         longest = float(np.quantile([piece.samples for piece in found.pieces], 0.9)) / rate
         if not order.window_s and by_file and longest <= 3.0:
@@ -182,7 +187,7 @@ def _window(found: Scan, order: Order) -> _Window:
         seconds = order.window_s or 1.0
         samples = round(seconds * rate)
         why = "as --window says" if order.window_s else "sound in one-second windows"
-    elif order.window_s:
+    elif order.window_s:  # rule 1
         samples, why = round(order.window_s * rate), "as --window says"
     else:
         samples = int(min(LONGEST, max(32.0, MOTION_S * rate), medians[shortest]))
@@ -198,9 +203,8 @@ def _window(found: Scan, order: Order) -> _Window:
         raise ConfigError(
             f"a window of {samples / rate:.3g} s is longer than what is labelled: {said}; say a shorter --window"
         )
-    # Half a window, and less where a class would give too few.
     rarest = min(sum(piece.samples for piece in found.pieces if piece.label == label) for label in medians)
-    hop = samples // 2
+    hop = samples // 2  # rule 2
     while hop > samples // 8 and hop > 4 and rarest / hop < WINDOWS:
         hop //= 2
     return _Window(samples, hop, 0.0, why)
@@ -316,12 +320,17 @@ def _text(
 
 
 def _data(found: Scan, order: Order) -> list[str]:
+    """Write the table of the data.
+
+    1. Group and label are in the path or in a column, and each has a key for either.
+    2. Classes by number need a name for each index up to the last; one that does not occur names nothing.
+    """
     place, _, where = found.label.partition(":")
     whose, _, group = found.group.partition(":")
     lines = ["[[data]]", f"type = {_toml(found.kind)}", f"key = {_toml(order.name)}"]
     suffix = found.files[0].rsplit(".", 1)[-1]
     lines.append(f"files = {_toml(f'**/*.{suffix}')}")
-    if whose == "path":
+    if whose == "path":  # rule 1
         lines.append(f"group = {_toml(group)}")
     else:
         lines.append(f"group_column = {_toml(group)}")
@@ -329,10 +338,9 @@ def _data(found: Scan, order: Order) -> list[str]:
         lines.append(f"values = {_toml(found.channels[0].source)}")
     if found.time:
         lines += [f"time = {_toml(found.time)}", f"time_unit = {_toml(found.time_unit)}"]
-    if place == "column":
+    if place == "column":  # rule 1
         lines.append(f"{'label' if found.kind == 'npz' else 'label_column'} = {_toml(where)}")
-        if found.numbers:
-            # An index that does not occur is a name that nothing is called by.
+        if found.numbers:  # rule 2
             top = max(map(int, found.classes))
             lines.append(f"label_names = {_toml([str(i) for i in range(top + 1)])}")
     else:

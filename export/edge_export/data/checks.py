@@ -89,8 +89,10 @@ DOUBTFUL = 4.0
 def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str, str, float]]:
     """Find groups whose values are of another size than those of all others, within the same classes.
 
-    The size is the root mean square over the channels of one unit, class by class, since people rest and run for
-    different times; of a group the median over its classes counts, relative to the median of the other groups.
+    1. The size is the root mean square over the channels of one unit, which are alike.
+    2. It is compared class by class, since people rest and run for different times, with the median of two other groups
+       or more: of one it would be open which is odd.
+    3. Of a group the median over its classes counts.
 
     Args:
         windows: windows of all sets.
@@ -103,9 +105,9 @@ def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str,
     names = np.unique(windows.group)
     for unit in dict.fromkeys(channel.unit for channel in channels):
         columns = [index for index, channel in enumerate(channels) if channel.unit == unit]
-        power = np.square(windows.x[:, columns], dtype=np.float64).mean(axis=(1, 2))
+        power = np.square(windows.x[:, columns], dtype=np.float64).mean(axis=(1, 2))  # rule 1
         ratios: dict[str, list[float]] = {str(name): [] for name in names}
-        for label in np.unique(windows.y):
+        for label in np.unique(windows.y):  # rule 2
             own = windows.y == label
             sizes = {str(n): float(np.sqrt(power[own & (windows.group == n)].mean())) for n in set(windows.group[own])}
             for name, size in sizes.items():
@@ -113,7 +115,7 @@ def odd_scales(windows: Windows, channels: Sequence[Channel]) -> list[tuple[str,
                 if len(others) > 1 and size > 0 and (usual := float(np.median(others))) > 0:
                     ratios[name].append(size / usual)
         for name, each in ratios.items():
-            ratio = float(np.median(each)) if each else 1.0
+            ratio = float(np.median(each)) if each else 1.0  # rule 3
             if max(ratio, 1 / ratio) >= DOUBTFUL:
                 found.append((name, unit, ratio))
     return found

@@ -181,8 +181,13 @@ def _labels(
     name: str,
     rate_hz: float,
 ) -> tuple[Int64 | None, list[int] | None]:
-    """Label of each sample, or of each recording."""
-    if reader.events:
+    """Label of each sample, or of each recording.
+
+    1. Events mark the samples around them.
+    2. An array has a label for each sample or recording; with as many of both, the two readings mean the same.
+    3. Integers are places in the list of names, all else is a name.
+    """
+    if reader.events:  # rule 1
         events: dict[int, Int64] = {}
         for event in reader.events:
             places = np.asarray(array(event.array), np.int64)
@@ -193,17 +198,16 @@ def _labels(
     found = np.asarray(array(reader.label))
     if not found.ndim:
         found = found.reshape(1)  # one label for all, as numpy stores a single text or number
-    if found.shape not in ((len(values),), (len(bounds) - 1,)):
+    if found.shape not in ((len(values),), (len(bounds) - 1,)):  # rule 2
         raise ConfigError(
             f"{name}: array {reader.label!r} has shape {found.shape}; it needs one label for each of "
             f"{len(bounds) - 1} recordings or {len(values)} samples"
         )
     names = reader.label_names or tuple(classes)
-    numbers = found.dtype.kind in "iu"
+    numbers = found.dtype.kind in "iu"  # rule 3
     if numbers and len(found) and not 0 <= int(found.min()) <= int(found.max()) < len(names):
         raise ConfigError(f"{name}: array {reader.label!r} holds {found.max()}, but only {len(names)} labels are named")
     unique, inverse = np.unique(found, return_inverse=True)
     classes_of = [class_of(names[int(value)] if numbers else str(value), classes, name) for value in unique]
     labels = np.array(classes_of, np.int64)[inverse]
-    # With as many recordings as samples the two readings of the array mean the same.
-    return (labels, None) if found.shape == (len(values),) else (None, labels.tolist())
+    return (labels, None) if found.shape == (len(values),) else (None, labels.tolist())  # rule 2

@@ -36,10 +36,12 @@ class Evidence:
 def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidence | None) -> Scores:
     """Score each number, in the shape of each parameter.
 
-    ``magnitude_l1`` and ``magnitude_l2`` are the number's size and its square. ``taylor`` is the first-order change of
-    the loss when the number becomes zero, by batches of 32 (Molchanov et al. 2019, arXiv:1906.10771). ``fisher`` is the
-    second-order change with the diagonal of the empirical Fisher matrix, window by window, in place of the Hessian
-    (LeCun et al. 1989, "Optimal brain damage"; Theis et al. 2018, arXiv:1801.05787).
+    1. ``magnitude_l1`` and ``magnitude_l2`` are the number's size and its square.
+    2. ``taylor`` is the first-order change of the loss when the number becomes zero, by batches of 32 (Molchanov et al.
+       2019, arXiv:1906.10771).
+    3. ``fisher`` is the second-order change with the diagonal of the empirical Fisher matrix, window by window, in
+       place of the Hessian (LeCun et al. 1989, "Optimal brain damage"; Theis et al. 2018, arXiv:1801.05787).
+    4. Statistics are as they are used: in training mode a window's gradient would depend on its neighbours.
 
     Own and not torch-pruning's: 1.6.1's Hessian keeps the last window's gradient only, and its Taylor criterion leaves
     batch normalisation out.
@@ -53,15 +55,14 @@ def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidenc
         ConfigError: no evidence where it is needed.
     """
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    if criterion == "magnitude_l1":
+    if criterion == "magnitude_l1":  # rule 1
         return {parameter: parameter.detach().abs() for parameter in trained}
-    if criterion == "magnitude_l2":
+    if criterion == "magnitude_l2":  # rule 1
         return {parameter: parameter.detach() ** 2 for parameter in trained}
     if evidence is None:
         raise ConfigError(f"pruning by {criterion} needs labelled windows; give evidence, or prune by magnitude")
-    # Statistics as they are used: in training mode a window's gradient would depend on its neighbours.
-    network.eval()
-    size = 32 if criterion == "taylor" else 1
+    network.eval()  # rule 4
+    size = 32 if criterion == "taylor" else 1  # rules 2 and 3
     totals = {parameter: torch.zeros_like(parameter) for parameter in trained}
     for begin in range(0, len(evidence.y), size):
         network.zero_grad()
@@ -71,6 +72,6 @@ def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidenc
             if parameter.grad is None:
                 continue
             change = parameter.detach() * parameter.grad
-            totals[parameter] += change.abs() if criterion == "taylor" else change**2
+            totals[parameter] += change.abs() if criterion == "taylor" else change**2  # rules 2 and 3
     network.zero_grad()
     return totals

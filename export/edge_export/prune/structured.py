@@ -104,6 +104,10 @@ def prune(
 
     The layer that gives the answer keeps its outputs, and a front end is not touched.
 
+    1. Each step takes a further share of the first widths, by scores of what the step before left.
+    2. One that loses more of the original score than is allowed is taken back, and ends it.
+    3. Nothing taken out where something was asked for is an error: the widths leave no room.
+
     Args:
         network: answers (batch, channels, samples) with logits.
         pruning: how much goes, and how.
@@ -112,7 +116,7 @@ def prune(
         evidence: windows that ``taylor`` and ``fisher`` judge by.
         tune: trains a network in place after each step; None leaves it as pruned.
         evaluate: how good a network is, higher being better.
-        max_drop: how much of the original score may be lost; a step that loses more is taken back and ends it.
+        max_drop: how much of the original score may be lost (rule 2).
         keep: names of layers whose outputs stay.
 
     Raises:
@@ -132,7 +136,7 @@ def prune(
     steps: list[PruneStep] = []
     for number in range(1, pruning.steps + 1):
         previous, tried = smaller, copy.deepcopy(smaller)
-        share = number / pruning.steps
+        share = number / pruning.steps  # rule 1
         scores = parameter_scores(tried, pruning.criterion, evidence)
         if (part := recurrent_part(tried)) is not None:
             widths = prune_recurrent(part, scores, pruning.ratio * share, pruning.round_to, first)
@@ -144,11 +148,11 @@ def prune(
             tune(tried)
         after = evaluate(tried.eval()) if evaluate is not None else None
         step = PruneStep(ratio=pruning.ratio * share, size=size, widths=widths, before=before, after=after)
-        if max_drop is not None and score is not None and after is not None and after < score - max_drop:
+        if max_drop is not None and score is not None and after is not None and after < score - max_drop:  # rule 2
             return Pruned(network=previous, original=original, score=score, steps=tuple(steps), refused=step)
         steps.append(step)
         smaller = tried
-    if steps[-1].size.parameters == original.parameters and (pruning.ratio or pruning.ratios):
+    if steps[-1].size.parameters == original.parameters and (pruning.ratio or pruning.ratios):  # rule 3
         kinds = sorted({type(module).__name__ for module in network.modules() if not list(module.children())})
         raise ConfigError(
             f"pruning took nothing out: widths of {sorted(set(first.values()))} in multiples of {pruning.round_to} "
@@ -241,14 +245,18 @@ def _dependencies(network: nn.Module, window: torch.Tensor) -> Any:
 
 
 def _going(groups: list[_Group], pruning: Pruning, share: float, first: Mapping[str, int]) -> list[list[int]]:
-    """Channels to take out of each group, by their present places, those that matter least first."""
+    """Channels to take out of each group, by their present places, those that matter least first.
+
+    1. Layers that are named have ratios of their own; the highest counts for what is coupled to them.
+    2. In scope ``global`` the others share one bar, and each of them loses at most the share `most`.
+    """
     limits = []
     for group in groups:
         named = [ratio for name, ratio in pruning.ratios.items() if name in group.names]
-        limits.append(max(named) if named else None)
+        limits.append(max(named) if named else None)  # rule 1
     free = [group for group, limit in zip(groups, limits, strict=True) if limit is None]
     bar = -1.0
-    if pruning.scope == "global" and free:
+    if pruning.scope == "global" and free:  # rule 2
         pooled = torch.cat([_relative(group.importance) for group in free]).sort().values
         total = sum(first[group.name] for group in free)
         count_going = len(pooled) - round(total * (1 - pruning.ratio * share))
@@ -256,7 +264,7 @@ def _going(groups: list[_Group], pruning: Pruning, share: float, first: Mapping[
     going = []
     for group, limit in zip(groups, limits, strict=True):
         whole, now = first[group.name], len(group.importance)
-        if limit is None and pruning.scope == "global":
+        if limit is None and pruning.scope == "global":  # rule 2
             stay = float((_relative(group.importance) > bar).sum())
             stay = max(stay, whole * (1 - pruning.most))
         else:
@@ -268,6 +276,11 @@ def _going(groups: list[_Group], pruning: Pruning, share: float, first: Mapping[
 
 
 def _groups(graph: Any, network: nn.Module, scores: Scores, kept: list[nn.Module]) -> Iterator[_Group]:
+    """Yield layers that lose channels together, with the mean score of each channel over them.
+
+    1. Convolutions and dense layers whose outputs these are give it its names; a layer without scores does not count.
+    2. A depthwise filter or a normalisation has one axis for what goes in and what comes out.
+    """
     names = {module: name for name, module in network.named_modules()}
     order = {name: place for place, name in enumerate(names.values())}
     for group in graph.get_all_groups(ignored_layers=kept, root_module_types=[nn.Conv1d, nn.Conv2d, nn.Linear]):
@@ -276,14 +289,13 @@ def _groups(graph: Any, network: nn.Module, scores: Scores, kept: list[nn.Module
         for item in group:
             layer, handler = item.dep.target.module, item.dep.handler
             out = graph.is_out_channel_pruning_fn(handler)
-            if out and isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear):
+            if out and isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear):  # rule 1
                 coupled.add(names[layer])
             weight = getattr(layer, "weight", None)
-            if weight is None or weight not in scores:
+            if weight is None or weight not in scores:  # rule 1
                 continue
             own = scores[weight]
-            # A depthwise filter or a normalisation has one axis for what goes in and what comes out.
-            axis = 0 if out or own.dim() == 1 or (getattr(layer, "groups", 1) == own.shape[0] > 1) else 1
+            axis = 0 if out or own.dim() == 1 or (getattr(layer, "groups", 1) == own.shape[0] > 1) else 1  # rule 2
             per_channel = own.sum(dim=[d for d in range(own.dim()) if d != axis]) if own.dim() > 1 else own
             total.index_add_(0, torch.tensor(item.root_idxs), per_channel[torch.tensor(item.idxs)])
             parts += 1

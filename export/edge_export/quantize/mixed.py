@@ -1,7 +1,10 @@
 """Mixed precision: the fewest layers in float that keep the accuracy.
 
-A few layers usually do most of the damage. Each is quantised alone to see what it costs; then the worst are put back
-into float one by one until the promise holds, and those that turn out not to be needed are quantised again.
+A few layers usually do most of the damage.
+
+1. Each is quantised alone to see what it costs; the worst are put back into float one by one until the promise holds.
+2. If it never does, the float model is the answer.
+3. The layer put back last was needed; any before it may not be, and is then quantised again.
 """
 
 from __future__ import annotations
@@ -158,18 +161,17 @@ def fit_mixed(
     kept: list[str] = []
     if float_score - score > max_drop:
         found = sensitivities(model, ranges, scheme, windows, steps=steps)
-        order = sorted(found, key=lambda sensitivity: (sensitivity.alone_db, -sensitivity.without_db))
+        order = sorted(found, key=lambda sensitivity: (sensitivity.alone_db, -sensitivity.without_db))  # rule 1
         for sensitivity in order:
             kept.append(sensitivity.layer)
             used = replace(scheme, exclude=(*scheme.exclude, *kept))
             best = write(model, ranges, used, steps=steps)
             score = _finite(evaluate(best))
-            if float_score - score <= max_drop:
+            if float_score - score <= max_drop:  # rule 1
                 break
-        else:
+        else:  # rule 2
             best, score = model, float_score
-        # The one added last was needed; any before it may not be.
-        for name in kept[:-1] if best is not model else ():
+        for name in kept[:-1] if best is not model else ():  # rule 3
             fewer = [other for other in kept if other != name]
             tried = replace(scheme, exclude=(*scheme.exclude, *fewer))
             candidate = write(model, ranges, tried, steps=steps)

@@ -175,20 +175,24 @@ def _activations(graph: ir.Graph, ranges: Ranges) -> dict[str, list[dict[str, An
 
 
 def _weights(graph: ir.Graph, scheme: Scheme, steps: WeightSteps) -> dict[str, list[dict[str, Any]]]:
-    """Turn steps into the ranges that give them."""
+    """Turn steps into the ranges that give them.
+
+    1. Layers that stay in float, or whose step is not given, are left to the writer.
+    2. One step may stand for all outputs; one for each cannot be written where the scheme has one for all.
+    """
     overrides = {}
     for layer in layers(graph):
         weight = name_of(layer.weight)
-        if weight not in steps or layer.name in scheme.exclude:
+        if weight not in steps or layer.name in scheme.exclude:  # rule 1
             continue
         step = np.atleast_1d(steps[weight])
-        if not scheme.per_channel and step.size > 1:
+        if not scheme.per_channel and step.size > 1:  # rule 2
             raise ConfigError(f"layer {layer.name!r} has a weight step per output, and the scheme asks for one for all")
         ends: list[dict[str, Any]] = [
             {"rmin": np.float32(-scheme.weight_max * s), "rmax": np.float32(scheme.weight_max * s)} for s in step
         ]
         if scheme.per_channel:
-            every = ends * layer.outputs if step.size == 1 else ends
+            every = ends * layer.outputs if step.size == 1 else ends  # rule 2
             ends = [{"axis": layer.output_axis, **end} for end in every]
         overrides[weight] = ends
     return overrides

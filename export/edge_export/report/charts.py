@@ -72,6 +72,10 @@ def latencies(candidates: Sequence[Candidate]) -> Markup:
 def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
     """Draw score against cost; the line joins what nothing else beats.
 
+    1. The line rises in steps: there is nothing to choose between two candidates.
+    2. Names stand apart at the right, in the order of their marks, so that none covers another.
+    3. Marks are drawn last, above lines; their form tells the format, their class whether it ships.
+
     Args:
         candidates: those without the cost or the score are left out.
         by: ``latency`` or ``bytes``.
@@ -100,20 +104,20 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
     ]
     best = front([(value, score.value) for value, score, _ in shown])
     steps: list[tuple[float, float]] = []
-    for i in best:
+    for i in best:  # rule 1
         place = x(shown[i][0]), y(shown[i][1].value)
         steps += [(place[0], steps[-1][1]), place] if steps else [place]
     parts.append(path([*steps, (x.end, steps[-1][1])], "front"))
     order = sorted(range(len(shown)), key=lambda i: (y(shown[i][1].value), -x(shown[i][0])))
     labels = spread([y(shown[i][1].value) for i in order], 30, height - 52)
-    for i, at in zip(order, labels, strict=True):
+    for i, at in zip(order, labels, strict=True):  # rule 2
         value, score, each = shown[i]
         px, py = x(value), y(score.value)
         parts += [
             path([(px, py), (right + 8, at), (right + 14, at)], "leader"),
             text(right + 18, at, each.name, class_="small" + (" strong" if i in best else "")),
         ]
-    for i in order:
+    for i in order:  # rule 3
         value, score, each = shown[i]
         state = "" if each.shipped else " lost"
         spot = f"{each.name}: {percent(score.value, 2)}, {spoken(value)}"

@@ -51,22 +51,26 @@ def frames_reduced_first(plan: Plan) -> onnx.ModelProto | None:
 
 
 def _others(plan: Plan, node: onnx.NodeProto) -> list[int]:
-    """Axes that a node reduces besides time and that have more than one number."""
+    """Axes that a node reduces besides time and that have more than one number.
+
+    1. Not for integers, which two pools would round twice, nor where the axes are not stated.
+    2. Time must be among the axes, or nothing is gained; the batch must not, as its rows are streams of their own.
+    """
     graph = plan.graph
     frames = plan.timed(node).get(0)
     producer = graph.producers.get(node.input[0])
-    if frames is None or (producer is not None and producer.op_type == "DequantizeLinear"):
+    if frames is None or (producer is not None and producer.op_type == "DequantizeLinear"):  # rule 1
         return []
     shape = graph.shapes[node.input[0]]
     if node.op_type in _BY_POOL:
         axes = list(range(2, len(shape)))
     elif node.op_type in _REDUCTIONS:
         given = graph.constant(node, 1)
-        if given is None or (not given.size and attributes(node).get("noop_with_empty_axes", 0)):
+        if given is None or (not given.size and attributes(node).get("noop_with_empty_axes", 0)):  # rule 1
             return []
         axes = sorted(int(axis) % len(shape) for axis in np.atleast_1d(given))
     else:
         return []
-    if frames.axis not in axes or frames.batch in axes:
+    if frames.axis not in axes or frames.batch in axes:  # rule 2
         return []
     return [axis for axis in axes if axis != frames.axis and shape[axis] > 1]

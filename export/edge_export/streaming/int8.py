@@ -82,9 +82,12 @@ def collect_along(
 ) -> Mapping[str, Histogram]:
     """Count the values of every tensor that quantisation touches, along streams.
 
+    1. Every stream starts from a reset: recordings do not follow each other.
+    2. It counts from its first whole window: before, states hold in part what they started with.
+
     Args:
         model: windowed float network, as `edge_export.quantize.write.prepare` gives it.
-        streams: (channels, samples) each; every stream starts from a reset, and counts from its first whole window.
+        streams: (channels, samples) each.
         hop: samples from one window to the next.
         mode: see `edge_export.streaming`.
 
@@ -112,12 +115,12 @@ def collect_along(
                 f"stream {number} must be ({plan.graph.channels}, samples) of finite numbers, not {stream.shape}"
             )
         rows = plan.graph.batch or 1
-        states = {state.name: np.stack([state.initial] * rows) for state in writer.states}
+        states = {state.name: np.stack([state.initial] * rows) for state in writer.states}  # rule 1
         for update in range(stream.shape[1] // hop):
             samples = np.ascontiguousarray(stream[None, :, update * hop : (update + 1) * hop]).repeat(rows, axis=0)
             found = dict(zip(wanted, network.run(wanted, {HOP: samples, **states}), strict=True)) | {HOP: samples}
             states = {state.name: found[state.output] for state in writer.states}
-            if update + 1 < warm_up:
+            if update + 1 < warm_up:  # rule 2
                 continue
             counted += 1
             for name, histogram in histograms.items():

@@ -239,9 +239,14 @@ def _ask_whole(plan: Plan, position: int, names: Iterable[str], demands: dict[st
 
 
 def _ask_step(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str, Demand], read: set[str]) -> None:
+    """Plan what a node computes in an update, and ask its inputs for that.
+
+    1. Its runs are those of all its outputs together, as a node computes them at once; one without runs asks nothing.
+    2. Each output keeps what is read of it.
+    """
     step = plan.steps[position]
     wanted = [demands[name] for name in node.output if name]
-    joint = Demand(wanted[0].frames)
+    joint = Demand(wanted[0].frames)  # rule 1
     for demand in wanted:
         for interval in (demand.left, demand.inner, demand.right):
             if interval is not None:
@@ -249,12 +254,11 @@ def _ask_step(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
     found = supply(joint, plan.hop, keep=step.keeps)
     sources = [name for name in inputs_of(node) if name in plan.frames]
     runs = tuple(_with_input(plan, step, sources, run) for run in found.runs)
-    if not runs:
+    if not runs:  # rule 1
         return
     plan.runs[position] = runs
     for name, demand in zip((name for name in node.output if name), wanted, strict=True):
-        # Each output keeps what is read of it, the runs are those of all.
-        own = supply(demand, plan.hop, keep=step.keeps)
+        own = supply(demand, plan.hop, keep=step.keeps)  # rule 2
         plan.supplies[name] = Supply(runs=runs, ring=own.ring, step=own.step)
     read.update(inputs_of(node))
     for name in sources:

@@ -1,4 +1,8 @@
-"""Operators that move numbers: axes change places, channels are split and joined, frames are cut off or padded."""
+"""Operators that move numbers: axes change places, channels are split and joined, frames are cut off or padded.
+
+1. All but the frames is known when the graph is written: a bound that is computed, or left to run time, has no rule.
+2. The batch stays whole, and time goes forwards: cutting its start only says which frames are read.
+"""
 
 from __future__ import annotations
 
@@ -100,9 +104,9 @@ def frames_picked(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, 
 def _slice(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
     given = [graph.constant(node, position) for position in (1, 2, 3, 4)]
     starts, ends = given[:2]
-    if set(timed) != {0} or starts is None or ends is None:
+    if set(timed) != {0} or starts is None or ends is None:  # rule 1
         return None
-    if any(
+    if any(  # rule 1
         value is None and position < len(node.input) and node.input[position]
         for position, value in ((3, given[2]), (4, given[3]))
     ):
@@ -111,11 +115,11 @@ def _slice(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]
     axes = [int(a) % len(shape) for a in (range(len(starts)) if given[2] is None else given[2])]
     steps = [1] * len(starts) if given[3] is None else [int(s) for s in given[3]]
     cuts = {axis: (int(s), int(e), step) for axis, s, e, step in zip(axes, starts, ends, steps, strict=True)}
-    if frames.batch in cuts:
+    if frames.batch in cuts:  # rule 2
         return None
     own = cuts.pop(frames.axis, (0, frames.length, 1))
     start, _, stride = slice(*own).indices(frames.length)
-    if stride < 1 or not graph.shapes[node.output[0]][frames.axis]:
+    if stride < 1 or not graph.shapes[node.output[0]][frames.axis]:  # rule 2
         return None
     if stride > 1:
         cuts[frames.axis] = (0, 1 << 40, stride)

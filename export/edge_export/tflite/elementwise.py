@@ -87,18 +87,22 @@ def broadcast(graph: Graph, node: onnx.NodeProto) -> None:
 def write_broadcast(
     graph: Graph, node: onnx.NodeProto, names: list[str], form: _Form, result: str, activation: int = NO_ACTIVATION
 ) -> None:
-    """Bring the operands to one layout and one step where they need it, and append the operator."""
+    """Bring the operands to one layout and one step where they need it, and append the operator.
+
+    1. Channels are last only where all values have the same rank: others are lined up by ONNX's last axis.
+    2. An int8 form that does not rescale takes all its operands at the step of the result.
+    """
     operands, quantized = graph.operands(node, names, [result], int8=form.int8)
     values = [operand for operand in operands if isinstance(operand, Value)]
     rank = max(len(operand.shape) for operand in operands)
-    last = all(len(value.shape) == rank for value in values) and graph.layout(values)
-    step = graph.result_quantization(result) if quantized and form.same_step else None
+    last = all(len(value.shape) == rank for value in values) and graph.layout(values)  # rule 1
+    step = graph.result_quantization(result) if quantized and form.same_step else None  # rule 2
     kind = next(value.dtype for value in reversed(values))
     tensors = []
     for operand in operands:
         if isinstance(operand, Value):
             index = graph.tensor(operand, node, channels_last=last)
-            if step is not None and operand.quantization is not None:
+            if step is not None and operand.quantization is not None:  # rule 2
                 index = graph.requantized(index, operand.quantization, step, operand.name)
         else:
             index = _fixed(graph, operand, rank, step, quantized=quantized, channels_last=last, kind=kind)

@@ -21,6 +21,10 @@ _LATER = "tflite.later"
 def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet[str], opset: int) -> bool:
     """Replace nodes by the bodies of their operators.
 
+    1. The inliner asks for the types of constants, too, and finds only those that are written beside them.
+    2. Where a body depends on types that nodes before it have yet to give, the node is hidden until the next call.
+    3. A body that fails or comes out as the node itself changes nothing; the node is then refused by name.
+
     Args:
         model: changed in place.
         inferred: the same, changed too, with the types and sizes of its tensors, which some bodies depend on.
@@ -35,7 +39,7 @@ def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet
     if not wanted:
         return False
     graph = inferred.graph
-    # The inliner asks for the types of constants, too, and finds only those that are written beside them.
+    # rule 1
     graph.value_info.extend(helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in graph.initializer)
     infos = (*graph.input, *graph.value_info, *graph.output)
     typed = {info.name for info in infos if info.type.tensor_type.elem_type}
@@ -43,17 +47,17 @@ def expand(model: onnx.ModelProto, inferred: onnx.ModelProto, known: AbstractSet
         if node.op_type in wanted:
             _write_defaults(node, opset)
         if node.op_type in wanted and any(name and name not in typed for name in node.input):
-            node.domain = _LATER  # its body depends on types that those before it have yet to give
+            node.domain = _LATER  # rule 2
     try:
         expanded = inliner.inline_selected_functions(
             inferred, [("", kind) for kind in wanted], exclude=False, inline_schema_functions=True
         )
-    except Exception:  # noqa: BLE001 - of C++; the node is then refused by name
-        return False
+    except Exception:  # noqa: BLE001 - of C++
+        return False  # rule 3
     if [node.op_type for node in expanded.graph.node] == [node.op_type for node in model.graph.node]:
-        return False  # a body for other types, or for an operator set that the model does not have
+        return False  # rule 3: a body for other types, or for an operator set that the model does not have
     for node in expanded.graph.node:
-        if node.domain == _LATER:
+        if node.domain == _LATER:  # rule 2
             node.domain = ""
     del expanded.graph.value_info[:]
     model.graph.CopyFrom(expanded.graph)

@@ -250,14 +250,14 @@ class Graph:
         """
         names = list(names)
         fixed = {name: self.fixed(name) for name in names}
-        if int8 and all(self._is_quantized(result) for result in results):
+        if int8 and all(self._is_quantized(result) for result in results):  # rule 1
             stored: list[Operand | None] = [fixed[name] or self.int8_value(name) for name in names]
             operands = [
                 operand
                 for operand in stored
                 if isinstance(operand, Value) or (operand is not None and operand.integers() is not None)
             ]
-            if len(operands) == len(names) and any(isinstance(operand, Value) for operand in operands):
+            if len(operands) == len(names) and any(isinstance(operand, Value) for operand in operands):  # rule 1
                 return operands, True
         return [fixed[name] or self.plain_value(name, node) for name in names], False
 
@@ -359,6 +359,9 @@ class Graph:
     ) -> int:
         """Put the axes of a value into a certain order, with as few operators as its layouts allow.
 
+        1. A layout that it is in, or could be in for nothing, and that has the order is read as it is.
+        2. Rank 3 with channels last has a height of 1, which is dropped before axes move, and given where asked for.
+
         Args:
             value: the source.
             node: the node, for errors.
@@ -373,14 +376,14 @@ class Graph:
         plain, last = tuple(range(rank)), LAST_ORDER.get(rank)
         held = {False: plain} | ({True: last} if last is not None else {})
         present = [each for each in held if each in value.tensors or each in value.free]
-        source = next((each for each in present if held[each] == tuple(order)), present[0])
+        source = next((each for each in present if held[each] == tuple(order)), present[0])  # rule 1
         index = self.tensor(value, node, channels_last=source)
         flat = source and rank == 3
         sizes = [value.shape[axis] for axis in order]
         place = None if value.open_axis is None else list(order).index(value.open_axis)
-        if held[source] == tuple(order) and flat == (channels_last and rank == 3):
+        if held[source] == tuple(order) and flat == (channels_last and rank == 3):  # rule 1
             return index
-        if flat:
+        if flat:  # rule 2
             rows = [value.shape[axis] for axis in held[source]]
             at = None if value.open_axis is None else held[source].index(value.open_axis)
             index = self.reshaped(index, value, f"{name}:rows", rows, at)
@@ -391,7 +394,7 @@ class Graph:
                 "TRANSPOSE", [index, self.integers(moves, "order")], [target], options="TransposeOptions"
             )
             index = target
-        if channels_last and rank == 3:
+        if channels_last and rank == 3:  # rule 2
             at = None if place is None else (0, 2, 3)[place]
             index = self.reshaped(index, value, f"{name}:height_one", (sizes[0], 1, *sizes[1:]), at)
         return index

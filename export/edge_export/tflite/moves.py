@@ -171,7 +171,11 @@ def _rearrangement(
 
 
 def slice_(graph: Graph, node: onnx.NodeProto) -> None:
-    """Slice with constant bounds."""
+    """Slice with constant bounds.
+
+    1. A batch stays open only where all of it is taken, however large it is: a bound of 1 or 5 holds for some sizes.
+    2. Steps backwards are a selection.
+    """
     value, quantized = graph.operand(node)
     rank = len(value.shape)
     starts, ends = (graph.parameter(node, i, label) for i, label in ((1, "starts"), (2, "ends")))
@@ -184,11 +188,10 @@ def slice_(graph: Graph, node: onnx.NodeProto) -> None:
         step = 1 if steps is None else int(steps[position])
         bounds = int(starts[position]), int(ends[position])
         picks[axis] = range(value.shape[axis])[bounds[0] : bounds[1] : step]
-        # A batch stays open only where all of it is taken, however large it is: a bound of 1 or 5 holds for some sizes.
-        if axis == value.open_axis and (bounds[0] != 0 or bounds[1] < _NO_END or step != 1):
+        if axis == value.open_axis and (bounds[0] != 0 or bounds[1] < _NO_END or step != 1):  # rule 1
             graph.close_batch()
     last = value.channels_last
-    if any(pick.step < 0 for pick in picks.values()):
+    if any(pick.step < 0 for pick in picks.values()):  # rule 2
         _selected(graph, node, value, picks, quantized=quantized)
         return
     spans = [(0, 1, 1)] * (4 if last else rank)
@@ -356,7 +359,12 @@ def _look_up(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def pad(graph: Graph, node: onnx.NodeProto) -> None:
-    """Pad by a constant, or by what is there (edge, reflect, wrap), which is a selection; negative pads cut off."""
+    """Pad by a constant, or by what is there (edge, reflect, wrap); negative pads cut off.
+
+    1. A reflection that only adds has an operator of its own.
+    2. What else repeats what is there is a selection; so is what only cuts off: it fills nothing, whatever its mode.
+    3. A constant only adds; to cut at the other end is left to a Slice.
+    """
     value, quantized = graph.operand(node)
     rank, mode = len(value.shape), attributes(node).get("mode", b"constant").decode()
     given, fill, axes = (graph.parameter(node, i, label) for i, label in ((1, "pads"), (2, "value"), (3, "axes")))
@@ -367,7 +375,7 @@ def pad(graph: Graph, node: onnx.NodeProto) -> None:
     amounts[along] = np.asarray(given, np.int64).reshape(2, -1).T
     if value.open_axis is not None and amounts[value.open_axis].any():
         graph.close_batch()
-    if mode == "reflect" and (amounts >= 0).all():
+    if mode == "reflect" and (amounts >= 0).all():  # rule 1
         last = value.channels_last
         places = graph.file.constant("pads", _placed(graph, amounts, rank, channels_last=last))
         unscaled(
@@ -381,15 +389,14 @@ def pad(graph: Graph, node: onnx.NodeProto) -> None:
             ),
         )
         return
-    if mode != "constant" or (amounts <= 0).all():
+    if mode != "constant" or (amounts <= 0).all():  # rule 2
         if mode not in ("constant", "edge", "reflect", "wrap"):
             raise UnsupportedNodeError(node, f"its mode {mode!r} has no form")
-        # What only cuts off fills nothing, whatever its mode.
         fill_mode: _Fill = "edge" if mode == "constant" else mode
         picks = {axis: _padded_places(value.shape[axis], amounts[axis], fill_mode) for axis in range(rank)}
         _selected(graph, node, value, picks, quantized=quantized)
         return
-    if (amounts < 0).any():
+    if (amounts < 0).any():  # rule 3
         raise UnsupportedNodeError(node, "it pads at one end and cuts at another; use a Slice to cut")
     last = value.channels_last
     places = graph.file.constant("pads", _placed(graph, amounts, rank, channels_last=last))

@@ -15,14 +15,15 @@ from edge_export.tflite.windows import SAME, VALID, Window, is_same, padded, win
 def pool(graph: Graph, node: onnx.NodeProto) -> None:
     """MaxPool or AveragePool, with any padding and rounding of sizes.
 
-    Padding that is not TensorFlow's SAME is written as a PAD. An average over places that do not count is then put
-    right by a constant factor per place, in floats.
+    1. Dilations, and the places of maxima, have no form.
+    2. Padding that is not TensorFlow's SAME is written as a PAD.
+    3. An average over places that do not count is then put right by a constant factor per place, in floats.
     """
     settings = attributes(node)
     average = node.op_type == "AveragePool"
-    if any(dilation != 1 for dilation in settings.get("dilations", [])):
+    if any(dilation != 1 for dilation in settings.get("dilations", [])):  # rule 1
         raise UnsupportedNodeError(node, "dilated pools have no form")
-    if any(graph.readers(name) or graph.is_result(name) for name in node.output[1:]):
+    if any(graph.readers(name) or graph.is_result(name) for name in node.output[1:]):  # rule 1
         raise UnsupportedNodeError(node, "only the values of a pool have a form, not their places")
     shape = graph.shape(node.input[0])
     probe = Value(name="", shape=shape, dtype=np.dtype(np.float32), quantization=None, open_axis=None)
@@ -31,11 +32,11 @@ def pool(graph: Graph, node: onnx.NodeProto) -> None:
     full = _extended(node, place, shape, channels_last_shape(graph.shape(node.output[0])))
     same = any(full.pads) and is_same(probe, full) and not counted
     share = _share(place, full, shape, counted=counted) if average and any(full.pads) and not same else None
-    corrected = share is not None and not np.all(share == 1)
+    corrected = share is not None and not np.all(share == 1)  # rule 3
     value, quantized = graph.operand(node, results=node.output[:1], int8=not corrected)
 
     def write(source: int, target: int) -> None:
-        if any(full.pads) and not same:
+        if any(full.pads) and not same:  # rule 2
             source = padded(graph, value, source, full.pads, node, 0 if average else -np.inf)
         pooled = target
         if corrected:
@@ -51,7 +52,7 @@ def pool(graph: Graph, node: onnx.NodeProto) -> None:
             strideH=full.strides[0],
             strideW=full.strides[1],
         )
-        if corrected and share is not None:
+        if corrected and share is not None:  # rule 3
             factor = graph.file.constant(f"{node.output[0]}:share", (1 / share).astype(np.float32))
             graph.file.operator("MUL", [pooled, factor], [target], options="MulOptions")
 

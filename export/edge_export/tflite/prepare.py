@@ -308,35 +308,39 @@ def _store(settled: _Settled) -> None:
 
 
 def _open_axes(one: _Settled, other: _Settled) -> dict[str, int]:
-    """Find the axis of each tensor that differs between two batches; empty where the batch cannot stay open."""
+    """Find the axis of each tensor that differs between two batches; empty where the batch cannot stay open.
+
+    1. Nodes and constants are the same for both, but for sizes, and no Reshape has sizes written for one batch.
+    2. One axis, in proportion: a size that only starts to grow with the batch would stop somewhere.
+    3. Every input has such an axis.
+    """
     axes: dict[str, int] = {}
     nodes = [(node.op_type, tuple(node.output)) for node in one.graph.node]
-    if nodes != [(node.op_type, tuple(node.output)) for node in other.graph.node]:
+    if nodes != [(node.op_type, tuple(node.output)) for node in other.graph.node]:  # rule 1
         return {}
     for node in other.graph.node:
         before, after = other.shapes.get(node.input[0]) if node.input else None, other.shapes.get(node.output[0])
         if node.op_type == "Reshape" and (before is None or after is None or np.prod(before) != np.prod(after)):
-            return {}  # sizes written for one batch; inference does not count them
+            return {}  # rule 1: sizes written for one batch; inference does not count them
     for node in one.graph.node:
         for name in node.input:
             fixed = one.constants.get(name)
             if fixed is None or node.op_type in _READ_SIZES:
                 continue
             twin = other.constants.get(name)
-            if twin is None or twin.shape != fixed.shape or not np.array_equal(twin, fixed):
+            if twin is None or twin.shape != fixed.shape or not np.array_equal(twin, fixed):  # rule 1
                 return {}
     for name in _activations(one):
         first, second = one.shapes.get(name), other.shapes.get(name)
         if first is None or second is None or len(first) != len(second):
             return {}
         differing = [axis for axis, sizes in enumerate(zip(first, second, strict=True)) if sizes[0] != sizes[1]]
-        # One axis, in proportion: a size that only starts to grow with the batch would stop somewhere.
-        if len(differing) > 1 or any(second[axis] != _OTHER_BATCH * first[axis] for axis in differing):
+        if len(differing) > 1 or any(second[axis] != _OTHER_BATCH * first[axis] for axis in differing):  # rule 2
             return {}
         if differing:
             axes[name] = differing[0]
     inputs = [info.name for info in one.graph.input]
-    return axes if all(name in axes for name in inputs) else {}
+    return axes if all(name in axes for name in inputs) else {}  # rule 3
 
 
 def _activations(settled: _Settled) -> Iterator[str]:

@@ -58,14 +58,18 @@ class _Sequence:
 
 
 def gru(draft: Draft) -> bool:
-    """Gated recurrent unit, Cho et al. 2014 (arXiv:1406.1078), in both orders of reset and product."""
+    """Gated recurrent unit, Cho et al. 2014 (arXiv:1406.1078), in both orders of reset and product.
+
+    1. The two sigmoids share one product. A bias that nothing stands between joins the input's.
+    2. Where the reset comes after the product, it scales the bias inside, too.
+    3. A first state of zeros costs no product.
+    """
     reset_after = bool(draft.settings.get("linear_before_reset", 0))
 
     def direction(sequence: _Sequence, layer: _Layer) -> tuple[list[str], str | None]:
         hidden = layer.r.shape[1]
-        # The two sigmoids share one product. A bias that nothing stands between joins the input's.
         gates = sequence.project(draft, np.concatenate(layer.w[:2]), np.concatenate((layer.wb + layer.rb)[:2]))
-        inside = layer.rb[2] if reset_after else np.zeros_like(layer.rb[2])
+        inside = layer.rb[2] if reset_after else np.zeros_like(layer.rb[2])  # rules 1 and 2
         new = sequence.project(draft, layer.w[2], layer.wb[2] + layer.rb[2] - inside)
         r_gates, r_new = draft.constant(np.concatenate(layer.r[:2])), draft.constant(layer.r[2])
         inside_bias = draft.constant(inside)
@@ -73,12 +77,12 @@ def gru(draft: Draft) -> bool:
         for x_gates, x_new in zip(gates, new, strict=True):
             both = x_gates if h is None else draft.add("Add", x_gates, draft.add("Gemm", h, r_gates, transB=1))
             update, reset = draft.split(draft.add("Sigmoid", both), [hidden, hidden], 1)
-            if h is None:
+            if h is None:  # rule 3
                 candidate = draft.add("Add", x_new, draft.add("Mul", reset, inside_bias)) if reset_after else x_new
                 candidate = draft.add("Tanh", candidate)
                 h = draft.add("Sub", candidate, draft.add("Mul", update, candidate))
             else:
-                if reset_after:
+                if reset_after:  # rule 2
                     carried = draft.add("Mul", reset, draft.add("Gemm", h, r_new, inside_bias, transB=1))
                 else:
                     carried = draft.add("Gemm", draft.add("Mul", reset, h), r_new, transB=1)
@@ -139,13 +143,17 @@ def _unroll(
     write: Callable[[_Sequence, _Layer], tuple[list[str], str | None]],
     others: tuple[tuple[str, ...], ...] = (),
 ) -> bool:
-    """Read the operator's inputs, write each direction, and join the answers as the operator does."""
+    """Read the operator's inputs, write each direction, and join the answers as the operator does.
+
+    1. Settings and inputs that the cells do not compute are refused, not passed over.
+    2. A direction that runs backwards gives its answers last step first: they are turned before they are joined.
+    """
     sizes = draft.shape(draft.input(0))
     if sizes is None:
         return False
-    if draft.settings.get("layout", 0):
+    if draft.settings.get("layout", 0):  # rule 1
         raise draft.refuse("layout must be 0 (time first); leave the attribute out and transpose")
-    if "clip" in draft.settings:
+    if "clip" in draft.settings:  # rule 1
         raise draft.refuse("clipping of its sums has no form")
     steps, batch, inputs = sizes
     _refuse_lengths(draft, steps)
@@ -154,7 +162,7 @@ def _unroll(
     hidden = int(draft.settings["hidden_size"])
     w, r = draft.fixed(draft.input(1)), draft.fixed(draft.input(2))
     bias = draft.fixed(draft.input(3)) if draft.input(3) else np.zeros((directions, 2 * gates * hidden), np.float32)
-    if w is None or r is None or bias is None:
+    if w is None or r is None or bias is None:  # rule 1
         raise draft.refuse("its weights must be constant and float; leave recurrent layers out of the quantisation")
     named = _activations(draft, directions, len(activations)) or [activations] * directions
     starts = _initial(draft, 5, directions, batch, hidden), _initial(draft, 6, directions, batch, hidden)
@@ -163,7 +171,7 @@ def _unroll(
     lasts: list[str] = []
     cells: list[str] = []
     for index in range(directions):
-        if named[index] != activations and named[index] not in others:
+        if named[index] != activations and named[index] not in others:  # rule 1
             raise draft.refuse(f"activations must be {', '.join(activations)}, not {', '.join(named[index])}")
         halves = bias[index].reshape(2, gates, hidden)
         layer = _Layer(
@@ -175,7 +183,7 @@ def _unroll(
             c=starts[1][index],
             activations=named[index],
         )
-        backwards = way == "reverse" or index == 1
+        backwards = way == "reverse" or index == 1  # rule 2
         answers, cell = write(_Backwards(sequence) if backwards else sequence, layer)
         lasts.append(answers[-1])
         cells += [cell] if cell is not None else []

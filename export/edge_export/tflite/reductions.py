@@ -33,7 +33,12 @@ _SOFTMAX_STEP = Quantization.of(1 / 256, -128)
 
 
 def reduce(graph: Graph, node: onnx.NodeProto) -> None:
-    """Write a reduction over some axes, in the layout that the value has."""
+    """Write a reduction over some axes, in the layout that the value has.
+
+    1. Without axes it is over all, unless the node asks for nothing then.
+    2. With channels last, one remaining axis of two stands where the width of a 1-D value does.
+    3. A 1-D value has a height of 1 there, which is reduced with the rest.
+    """
     name = _OPERATORS[node.op_type]
     value, quantized = graph.operand(node, results=node.output[:1], int8=name not in _NO_INT8)
     rank, settings = len(value.shape), attributes(node)
@@ -42,7 +47,7 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> None:
     else:
         given = settings.get("axes", graph.parameter(node, 1, "axes"))
         keep, nothing = bool(settings.get("keepdims", 1)), settings.get("noop_with_empty_axes", 0)
-        if given is None or not len(given):
+        if given is None or not len(given):  # rule 1
             if nothing:
                 identity(graph, node)
                 return
@@ -50,11 +55,10 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> None:
         axes = sorted(int(axis) % rank for axis in given)
     last = value.channels_last and 0 not in axes
     source = graph.tensor(value, node, channels_last=last)
-    # With channels last, one remaining axis of two stands where the width of a 1-D value does.
-    rows = last and not keep and rank == 4 and 1 not in axes and len(axes) == 1
+    rows = last and not keep and rank == 4 and 1 not in axes and len(axes) == 1  # rule 2
     out, target = graph.output(node.output[0], quantized=quantized, channels_last=last and (keep or rows))
     places = sorted(graph.axis(axis, rank, channels_last=last) for axis in axes)
-    if last and not keep and rank == 3:
+    if last and not keep and rank == 3:  # rule 3
         places = sorted({1, *places})
     if last and not keep and rank == 3 and axes == [1]:
         places = [1, 3]
@@ -71,7 +75,7 @@ def reduce(graph: Graph, node: onnx.NodeProto) -> None:
         graph.write_reshape(kept, made, graph.place(out, channels_last=True))
 
     keeps = name in _KEEP_STEP
-    chosen = write_rows if rows else write
+    chosen = write_rows if rows else write  # rule 2
     write_rescaled(graph, value.quantization if keeps else None, out, target, chosen)
 
 

@@ -19,7 +19,11 @@ _CROP = b"tf_crop_and_resize"
 
 
 def resize(draft: Draft) -> bool:
-    """Select where each new place is an old one (nearest neighbours, integer factors), else multiply."""
+    """Select where each new place is an old one (nearest neighbours, integer factors), else multiply.
+
+    1. A crop needs its region; sizes that an aspect ratio is to decide have no form.
+    2. An axis is passed over where neither its size, its scale nor a crop changes: a scale moves places at one size.
+    """
     before, after = draft.shape(draft.input(0)), draft.shape(draft.node.output[0])
     if before is None or after is None:
         return False
@@ -27,10 +31,10 @@ def resize(draft: Draft) -> bool:
     axes = [int(axis) % rank for axis in draft.settings.get("axes", range(rank))]
     crop = draft.settings.get("coordinate_transformation_mode") == _CROP
     region = draft.parameter(1, "region of interest") if draft.node.op_type == "Resize" else None
-    if crop and region is None:
+    if crop and region is None:  # rule 1
         raise draft.refuse("tf_crop_and_resize needs a region of interest")
     policy = draft.settings.get("keep_aspect_ratio_policy", b"stretch")
-    if policy != b"stretch":
+    if policy != b"stretch":  # rule 1
         raise draft.refuse(f"keep_aspect_ratio_policy {policy.decode()!r} has no form; export with sizes that fit")
     scales = draft.parameter(2 if draft.node.op_type == "Resize" else 1, "scales")
     draft.parameter(3, "sizes")  # they are those of the result
@@ -40,7 +44,7 @@ def resize(draft: Draft) -> bool:
         span = None if region is None or place is None else region.reshape(2, -1)[:, place]
         scale = None if scales is None or not scales.size or place is None else float(scales[place])
         whole = span is None or not crop or tuple(span) == (0, 1)
-        if place is None or (before[axis] == after[axis] and whole and scale in (None, 1.0)):
+        if place is None or (before[axis] == after[axis] and whole and scale in (None, 1.0)):  # rule 2
             continue
         matrix, offset = _matrix(draft, before[axis], after[axis], scale, span if crop else None)
         result = _applied(draft, result, matrix, offset, axis=axis, rank=rank)

@@ -20,8 +20,12 @@ Constants = MutableMapping[str, npt.NDArray[np.generic]]
 def sign(graph: onnx.GraphProto, constants: Constants) -> None:
     """Shift what is uint8 between QuantizeLinear and DequantizeLinear, and constants that only the latter read.
 
+    1. A tensor that something else reads, or that is a result, stays as it is.
+    2. It comes from a QuantizeLinear, or is stored as uint8.
+    3. All its ends are shifted or none, so that they stand for the same reals.
+
     Args:
-        graph: changed in place. A tensor that something else reads stays as it is.
+        graph: changed in place.
         constants: arrays by name; shifted ones are added.
     """
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -33,13 +37,13 @@ def sign(graph: onnx.GraphProto, constants: Constants) -> None:
     for name, nodes in readers.items():
         maker = producers.get(name)
         if name in results or not all(node.op_type == "DequantizeLinear" and node.input[0] == name for node in nodes):
-            continue
+            continue  # rule 1
         pair = nodes if maker is None else [maker, *nodes]
-        if maker is None and (name not in constants or constants[name].dtype != np.uint8):
+        if maker is None and (name not in constants or constants[name].dtype != np.uint8):  # rule 2
             continue
-        if maker is not None and maker.op_type != "QuantizeLinear":
+        if maker is not None and maker.op_type != "QuantizeLinear":  # rule 2
             continue
-        if all(_is_unsigned(node, constants) for node in pair):
+        if all(_is_unsigned(node, constants) for node in pair):  # rule 3
             for node in pair:
                 _shift_zero(node, constants)
             if maker is None:

@@ -61,7 +61,11 @@ def oldest(
     shapes: Sequence[tuple[int, ...]],
     settings: Mapping[str, Any],
 ) -> int:
-    """Pick the version.
+    """Pick the version: the highest that one of these asks for.
+
+    1. The type of the data.
+    2. Options, sizes and optional inputs of single operators.
+    3. More than four axes, of the first operand or of operands that differ.
 
     Args:
         name: a name of `BuiltinOperator`.
@@ -69,22 +73,22 @@ def oldest(
         shapes: the inputs' shapes.
         settings: fields of the operator's options.
     """
-    version = _BY_TYPE.get(dtypes[_DATA_INPUT.get(name, 0)], {}).get(name, 1)
-    if name == "FULLY_CONNECTED" and settings.get("keepNumDims"):
+    version = _BY_TYPE.get(dtypes[_DATA_INPUT.get(name, 0)], {}).get(name, 1)  # rule 1
+    if name == "FULLY_CONNECTED" and settings.get("keepNumDims"):  # rule 2
         version = 5
-    if name == "TRANSPOSE_CONV":
+    if name == "TRANSPOSE_CONV":  # rule 2
         version = max(version, 3 if len(dtypes) == 4 else 1, 4 if settings.get("fusedActivationFunction") else 1)
-    if name == "CONV_2D" and shapes[0][3] != shapes[1][3]:
+    if name == "CONV_2D" and shapes[0][3] != shapes[1][3]:  # rule 2
         version = 6  # grouped
-    if name == "DEPTHWISE_CONV_2D" and (settings["dilationHFactor"], settings["dilationWFactor"]) != (1, 1):
+    if name == "DEPTHWISE_CONV_2D" and (settings["dilationHFactor"], settings["dilationWFactor"]) != (1, 1):  # rule 2
         version = max(version, 2)
-    if name == "BROADCAST_TO":
+    if name == "BROADCAST_TO":  # rule 2
         version = max(version, 2)  # the first one was withdrawn
     axes = len(shapes[0])
-    if axes > 4:
+    if axes > 4:  # rule 3
         version = max(version, _MANY_AXES.get(name, 1))
-    if axes > 5 and name == "TRANSPOSE":
+    if axes > 5 and name == "TRANSPOSE":  # rule 3
         version = 6
-    if name in _MANY_AXES_BROADCAST and max(map(len, shapes)) > 4 and len(set(shapes)) > 1:
+    if name in _MANY_AXES_BROADCAST and max(map(len, shapes)) > 4 and len(set(shapes)) > 1:  # rule 3
         version = max(version, _MANY_AXES_BROADCAST[name])
     return version

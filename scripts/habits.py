@@ -66,11 +66,12 @@ def public_classes(tree: ast.Module) -> Iterator[str]:
 
 def numbered(text: str, function: str) -> bool:
     """Tell whether a function's code names its rules (rule 6)."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function.rsplit("::", 1)[-1]:
-            code = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
-            return bool(re.search(r"# rules? \w", code))
-    return False
+    lines = text.splitlines()
+    return any(
+        re.search(r"# rules? \w", "\n".join(lines[node.lineno - 1 : node.end_lineno]))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function.rsplit("::", 1)[-1]
+    )
 
 
 def faults(files: Iterable[Path], root: Path = CHECKOUT) -> Counter[str]:

@@ -229,7 +229,7 @@ def test_asking_what_is_available_imports_no_engine() -> None:
     names = [kind.package for kind in engines.ENGINES if kind.package]
     assert engines.available("onnx") or importlib.util.find_spec("onnxruntime") is None
     code = (
-        "import sys; from edge_runtime import engines; engines.available('onnx'); engines.available('tflite');"
+        "import sys; from edge_runtime.model import engines; engines.available('onnx'); engines.available('tflite');"
         f"sys.exit(any(name in sys.modules for name in {names!r}))"
     )
     root = Path(__file__).resolve().parents[2]

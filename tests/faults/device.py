@@ -187,7 +187,7 @@ def serve() -> None:
     """The fork server's side: a question a line, a number as answer."""
     import onnxruntime  # noqa: F401, PLC0415 - once, for all devices
 
-    from edge_runtime import app  # noqa: F401, PLC0415
+    from edge_runtime.app import application  # noqa: F401, PLC0415
     from edge_runtime.cloud import escalator as escalate  # noqa: F401, PLC0415
     from edge_runtime.cloud import http as cloud_http  # noqa: F401, PLC0415
     from edge_runtime.io.mqtt import client as broker_client  # noqa: F401, PLC0415

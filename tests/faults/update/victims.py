@@ -250,7 +250,7 @@ def serve() -> None:
     import onnxruntime  # noqa: F401, PLC0415 - once, for all devices
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: F401, PLC0415
 
-    from edge_runtime import app  # noqa: F401, PLC0415
+    from edge_runtime.app import application  # noqa: F401, PLC0415
     from edge_runtime.io.sinks import jsonl  # noqa: F401, PLC0415
     from edge_runtime.io.sources import recording  # noqa: F401, PLC0415
     from edge_runtime.model.engines import onnx  # noqa: F401, PLC0415

@@ -20,6 +20,7 @@ import orjson
 
 from benchmarks.answer_cache import answer_cache
 from benchmarks.batch import batch
+from benchmarks.costly import costly
 from benchmarks.curves import curves
 from benchmarks.floods import floods
 from benchmarks.footprint import footprint
@@ -39,6 +40,7 @@ OURS: dict[str, Callable[[bool], Iterator[Report]]] = {
     "curves": curves,
     "observers": observers,
     "floods": floods,
+    "costly": costly,
     "footprint": footprint,
     "install": install,
     "streaming": lambda quick: itertools.chain(stateful(quick), through_the_runtime(quick)),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
-_FOLDERS: Final = (_PACKAGE / "demo" / "data", _PACKAGE.parent / "examples" / "exercise-watch")
+_FOLDERS: Final = (_PACKAGE / "tools" / "demo" / "data", _PACKAGE.parent / "examples" / "exercise-watch")
 FOLDER: Final = next((folder for folder in _FOLDERS if (folder / "app.toml").exists()), _FOLDERS[0])
 """Where their files lie, and the demo's: in an installed wheel, and in a checkout."""
 

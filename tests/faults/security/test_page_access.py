@@ -209,7 +209,7 @@ def test_a_path_without_a_row_is_not_served() -> None:
         raise AssertionError
 
     routes = Routes(works={}, posts={"api/new": nothing}, reads={}, changes={})
-    with pytest.raises(LookupError, match=r"no row in edge_runtime\.observe\.access: api/new"):
+    with pytest.raises(LookupError, match=r"no row in edge_runtime\.operate\.observe\.access: api/new"):
         ObserveSite(guard=None, hosts=None, metrics=nothing, routes=routes, pending=nothing, streams={}, files={})
 
 

@@ -73,7 +73,7 @@ class _Key:
     """Newest stamp of all of them before it."""
     behind: float = -math.inf
     """Monotonic time when one of them last went on behind its newest stamp."""
-    first_behind: _Clock | None = None
+    last_behind: _Clock | None = None
     """The one that did."""
 
     def over(self, silence: float) -> None:
@@ -265,11 +265,11 @@ class ArrivalStamps:
         clock, step, total, n = part.clock, part.steps[0], part.total, len(part.places)
         fast = passed <= min(_JITTER_S, total / FASTER) or (n >= QUEUED and total > 1.2 * passed) or clock.lead > total
         late = lag <= LATE_S and clock.interval <= 1.5 * step
-        follows = clock.key.first_behind not in (None, clock) and now - clock.key.behind <= _PATIENCE_S
+        follows = clock.key.last_behind not in (None, clock) and now - clock.key.behind <= _PATIENCE_S
         begins = not clock.behind and (late or queued or follows)
         if part.paced and (begins or fast or lag < 0.9 * clock.behind):
             clock.behind = lag
-            clock.key.behind, clock.key.first_behind = now, clock
+            clock.key.behind, clock.key.last_behind = now, clock
             return True
         clock.behind = 0.0
         clock.allowed += lag

@@ -152,11 +152,12 @@ class Rows:
         inside[inside] = (segment.buffer[slots[inside]][:, columns] == values[inside]).all(axis=1)
         return inside
 
-    def reached(self, segment: Segment, filled: int, times: Float64) -> slice:
-        """Return which of these samples, in order, lie where the grid has rows, or had: absurd stamps cost nothing."""
+    def reached(self, segment: Segment, filled: int, times: Float64, values: Float32) -> tuple[Float64, Float32]:
+        """Return those of these samples, in order, where the grid has rows, or had: absurd stamps cost nothing."""
         oldest = segment.past[0][0] if segment.past else segment.first
         ends = segment.anchor + np.array([oldest - 1, filled + 1]) * self._period
-        return slice(*np.searchsorted(times, ends).tolist())
+        held = slice(*np.searchsorted(times, ends).tolist())
+        return times[held], values[held]
 
     def same_rows(
         self, segment: Segment, filled: int, at: int, rows: Float32, columns: Columns = ALL, *, fast: bool

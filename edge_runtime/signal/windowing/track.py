@@ -209,8 +209,7 @@ class TrackGrid(Rows):
     def delivered_again(self, segment: Segment, track: Track, times: Float64, values: Float32, *, fast: bool) -> bool:
         """Tell whether samples of a track are those that its grid has, or had."""
         again, only = self.begin(segment.anchor), Track(track.columns, track.rule, track.sensors)
-        held = self.reached(segment, track.filled, times)
-        times, values = times[held], values[held]
+        times, values = self.reached(segment, track.filled, times, values)
         if len(times) < 2:
             return False
         # From the second sample on: what stands before the first may have gone into its values.

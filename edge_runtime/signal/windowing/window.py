@@ -355,11 +355,10 @@ class Windower(Keyed[_Key]):
     def _delivered_again(self, state: _Key, times: Float64, values: Float32) -> bool:
         """Tell whether samples are those that the grid has, or had, and count them: rule 4 of `ordering`."""
         segment = state.segment
-        if segment is None or times[-1] > state.newest or len(times) < 2:
+        if segment is None or times[-1] > state.newest:
             return False
         grid, fast, count = self._grid, self._order.fast(state, times), len(times)
-        held = grid.reached(segment, segment.filled, times)
-        times, values = times[held], values[held]
+        times, values = grid.reached(segment, segment.filled, times, values)
         if len(times) < 2:
             return False
         # On the same grid, from the second sample on: what stands before the first may have gone into its values.

@@ -10,12 +10,10 @@ from __future__ import annotations
 import select
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,20 +29,12 @@ from benchmarks.report import Goal, Report
 from edge_runtime.io.mqtt.packets import V311, Subscribe, Subscription, encode_subscribe
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame, frame_names
-from tests.edge_runtime.base.media.pictures import jpeg, picture
+from tests.edge_runtime.base.media.pictures import jpeg, picture, tall_png
 from tests.models import tiny_bundle
 
 COSTLY_PER_S: Final = 20
 FRAME: Final = Frame(height=6, width=8)
 SECONDS: Final = 6.0
-
-
-def bomb() -> bytes:
-    """Return a PNG of a few kilobytes, one pixel wide and a million high."""
-    head = b"IHDR" + struct.pack(">IIBBBBB", 1, 2**20, 8, 2, 0, 0, 0)
-    data = b"IDAT" + zlib.compress(bytes(2**22))
-    chunks = (struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in (head, data))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def application(bundle: Path, port: int) -> str:
@@ -116,7 +106,7 @@ def _play(port: int, costly: bytes) -> tuple[list[float], int]:
 
 def costly(quick: bool) -> Iterator[Report]:
     """Latency of honest keys; the kinds take turns."""
-    kinds = {"none": b"", "PNG of a million rows": bomb(), "JPEG, 3840 x 2160": jpeg(picture(2160, 3840))}
+    kinds = {"none": b"", "PNG of a million rows": tall_png(), "JPEG, 3840 x 2160": jpeg(picture(2160, 3840))}
     found: dict[str, list[tuple[list[float], int, float]]] = {name: [] for name in kinds}
     with tempfile.TemporaryDirectory() as name:
         bundle = tiny_bundle(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame, frame_names
-from tests.edge_runtime.base.media.pictures import jpeg, picture, stated
+from tests.edge_runtime.base.media.pictures import jpeg, picture, stated, tall_png
 from tests.edge_runtime.io.recordings.wav_files import write
 from tests.integration.running import Answer, Process, Publisher, assert_same_answers, command, predictions, until
 from tests.models import tiny_bundle
@@ -134,13 +133,8 @@ def peak_mb(process: Process) -> float:
 
 def test_hostile_pictures_cost_little_memory_and_no_honest_answer(camera_bundle: Path, tmp_path: Path) -> None:
     """Broken once: a PNG of 2 kB, 1 pixel wide and a million high, took 6 GB and held every key up for minutes."""
-    head = b"IHDR" + struct.pack(">IIBBBBB", 1, 2**20, 8, 2, 0, 0, 0)
-    data = b"IDAT" + zlib.compress(bytes(2**22))
-    chunks = b"".join(
-        struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in (head, data)
-    )
     small, large = jpeg(picture(60, 80)), jpeg(picture(2160, 3840))
-    hostile = [b"\x89PNG\r\n\x1a\n" + chunks, stated(small, 65_000, 100), stated(small, 2160, 3840), large]
+    hostile = [tall_png(), stated(small, 65_000, 100), stated(small, 2160, 3840), large]
     app = APP.format(bundle=camera_bundle, broker="{broker}", topic="cam/+/jpg", codec='type = "frame"')
     path, sink = tmp_path / "app.toml", tmp_path / "answers.jsonl"
     with Mosquitto() as broker:

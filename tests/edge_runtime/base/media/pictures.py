@@ -68,3 +68,11 @@ def stated(payload: bytes, height: int, width: int) -> bytes:
     """A JPEG whose header states another size."""
     at = payload.index(b"\xff\xc0") + 5
     return payload[:at] + struct.pack(">HH", height, width) + payload[at + 4 :]
+
+
+def tall_png() -> bytes:
+    """Return a PNG of a few kilobytes, one pixel wide and a million high."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", 1, 2**20, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(bytes(2**22))
+    chunks = (struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in (head, data))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -76,9 +76,6 @@ class _Key:
     last_behind: _Clock | None = None
     """The one that did."""
 
-    def over(self, silence: float) -> None:
-        self.silence, self.before = silence, max(clock.newest for clock in self.streams.values())
-
 
 class _Clock:
     """Arrival clock of one stream."""
@@ -179,8 +176,11 @@ class ArrivalStamps:
                     key.streams[channels] = _Clock(key, float(t), -math.inf, math.inf, self._period)
 
     def _key(self, name: str) -> _Key:
-        key = self._keys.setdefault(name, _Key())
-        self._keys.move_to_end(name)
+        key = self._keys.get(name)
+        if key is not None:
+            self._keys.move_to_end(name)
+            return key
+        key = self._keys[name] = _Key()
         if len(self._keys) > self._max_keys:
             self._keys.popitem(last=False)
         return key
@@ -273,7 +273,8 @@ class ArrivalStamps:
             return True
         clock.behind = 0.0
         clock.allowed += lag
-        clock.key.over(lag)
+        clock.key.silence = lag
+        clock.key.before = max(one.newest for one in clock.key.streams.values())
         return False
 
 

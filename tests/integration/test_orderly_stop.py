@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -197,23 +198,27 @@ def test_after_a_crash_a_case_says_that_its_context_is_short_or_is_not_asked(
     messages = [message for message in feed(9, 160) if message.key == "watch-0"]
     half = len(messages) // 2
     out = tmp_path / "answers.jsonl"
-    with serving(samples) as server, Mosquitto() as broker, Publisher(broker.port) as publisher:
-        state = OUTBOX.format(cloud=server.url)
-        (tmp_path / "app.toml").write_text(APP.format(bundle=hard_bundle, broker=broker.url, lateness=0.0, state=state))
-        with Process(tmp_path, "run", tmp_path / "app.toml", name="killed") as process:
-            process.subscribed(broker)
-            publisher.send(messages[:half])
-            until(lambda: len(predictions(out)) >= 8, lambda: process.err)
-            process.kill()
+    with serving(samples) as server:
+        app = partial(APP.format, bundle=hard_bundle, lateness=0.0, state=OUTBOX.format(cloud=server.url))
+        with Mosquitto() as broker, Publisher(broker.port) as publisher:
+            (tmp_path / "app.toml").write_text(app(broker=broker.url))
+            with Process(tmp_path, "run", tmp_path / "app.toml", name="killed") as process:
+                process.subscribed(broker)
+                publisher.send(messages[:half])
+                until(lambda: len(predictions(out)) >= 8, lambda: process.err)
+                process.kill()
         before = set(ids(predictions(out)))
-        with Process(tmp_path, "run", tmp_path / "app.toml", "--json", name="after") as process:
-            process.subscribed(broker)
-            publisher.send(messages[half:])
-            publisher.flush()
-            send_marker(publisher, out, process)
-            until(lambda: corrected(out), lambda: process.err)
-            process.send(signal.SIGTERM)
-            assert process.wait() == 0, process.err
+        # A broker of its own: one that delivers again what was not acknowledged would give back the context.
+        with Mosquitto() as broker, Publisher(broker.port) as publisher:
+            (tmp_path / "app.toml").write_text(app(broker=broker.url))
+            with Process(tmp_path, "run", tmp_path / "app.toml", "--json", name="after") as process:
+                process.subscribed(broker)
+                publisher.send(messages[half:])
+                publisher.flush()
+                send_marker(publisher, out, process)
+                until(lambda: corrected(out), lambda: process.err)
+                process.send(signal.SIGTERM)
+                assert process.wait() == 0, process.err
         figures = orjson.loads(process.out)
     after = [answer for answer in predictions(out) if answer["id"] not in before and answer["key"] == "watch-0"]
     asked = {answer["id"]: answer for answer in corrections(out)}

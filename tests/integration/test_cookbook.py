@@ -1,4 +1,4 @@
-"""Each message of docs/payloads.md and docs/codecs.md through the configuration below it gives what stands there."""
+"""Each message of docs/payloads*.md and docs/codecs.md through the configuration below it gives what stands there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from edge_runtime.io.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done, Reading
-from tests.edge_runtime.io.codecs.cookbook import APP, ARRIVED, PAGE, SETTINGS, Entry, entries
+from scripts.site import headings
+from tests.edge_runtime.io.codecs.cookbook import APP, ARRIVED, PAGE, PAGES, SETTINGS, Entry, entries
 from tests.edge_runtime.io.mqtt.clients import Bench, Inbox, unique
 from tests.edge_runtime.io.sources.sensors import Listener, Port
 from tests.mosquitto import EXECUTABLE, either_broker
@@ -174,6 +175,7 @@ def test_the_page_has_every_codec_and_enough_real_senders() -> None:
 
 def test_the_index_of_the_page_names_every_recipe() -> None:
     index = PAGE.read_text("utf-8").split("\n### ")[0]
-    linked = re.findall(r"\]\(#([\w-]+)\)", index)
-    anchors = [re.sub(r"[^\w\- ]", "", entry.name.lower()).replace(" ", "-") for entry in entries()]
-    assert sorted(linked) == sorted(anchors)
+    linked = re.findall(r"\]\(((?:payloads-\w+\.md)?#[\w-]+)\)", index)
+    anchors = [f"{'' if page == PAGE else page.name}#{anchor}" for page in PAGES for anchor in headings(page)]
+    recipes = {re.sub(r"[^\w\- ]", "", entry.name.lower()).replace(" ", "-") for entry in entries()}
+    assert sorted(linked) == sorted(anchor for anchor in anchors if anchor.partition("#")[2] in recipes)

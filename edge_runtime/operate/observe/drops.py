@@ -138,7 +138,8 @@ REASONS: Final[Mapping[str, Reason]] = {
         "source",
         "messages",
         "Sparkplug metrics came without their names or types, which only births bring: subscribe to NBIRTH and DBIRTH "
-        'too, and write true to the metric "Node Control/Rebirth" of the edge node (docs/payloads.md: the line for it)',
+        'too, and write true to the metric "Node Control/Rebirth" of the edge node (docs/payloads-industry.md: the '
+        "line for it)",
     ),
     "empty": Reason("source", "messages", "they hold no sample: harmless unless they should"),
     "too_large": Reason("source", "messages", _SIZES),

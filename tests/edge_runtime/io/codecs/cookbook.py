@@ -1,4 +1,4 @@
-"""Recipes of docs/payloads.md, and of docs/codecs.md, as data: messages, source table, contract and result of each."""
+"""Recipes of docs/payloads*.md and docs/codecs.md as data: messages, source table, contract and result of each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from edge_runtime.manifest.frames import Frame
 from tests.integration.running import ROOT
 
 PAGE = ROOT / "docs/payloads.md"
+INDUSTRY = ROOT / "docs/payloads-industry.md"
+PAGES = (PAGE, ROOT / "docs/payloads-home.md", INDUSTRY)
 SETTINGS = ROOT / "docs/codecs.md"
 ARRIVED = 1_700_000_000.0
 """When the page says that its messages arrived, seconds since 1970."""
@@ -105,16 +107,17 @@ def models() -> dict[tuple[str, ...], InputContract]:
 
 
 @functools.cache
-def entries(page: Path = PAGE) -> tuple[Entry, ...]:
-    """Every recipe of a page, in its order.
+def entries(*pages: Path) -> tuple[Entry, ...]:
+    """Every recipe of these pages, or of the cookbook, in its order.
 
     Raises:
         AssertionError: a section has not the form messages, source table, result.
     """
     found = []
-    for part in page.read_text("utf-8").split("\n## ")[1:]:
-        section, *recipes = part.split("\n### ")
-        found += [_entry(section.partition("\n")[0], recipe) for recipe in recipes]
+    for page in pages or PAGES:
+        for part in page.read_text("utf-8").split("\n## ")[1:]:
+            section, *recipes = part.split("\n### ")
+            found += [_entry(section.partition("\n")[0], recipe) for recipe in recipes]
     return tuple(found)
 
 

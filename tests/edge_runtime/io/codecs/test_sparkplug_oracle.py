@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.io.codecs.sparkplug import SparkplugCodec, SparkplugConfig
 from edge_runtime.manifest import Channel
-from tests.edge_runtime.io.codecs.cookbook import PAGE
+from tests.edge_runtime.io.codecs.cookbook import INDUSTRY
 
 pytest.importorskip("google.protobuf", reason='needs pip install "edge-runtime[otlp]"')
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -125,7 +125,7 @@ def test_what_the_library_writes_is_read(
 
 def test_the_line_that_asks_for_births_is_a_command_for_the_library_too() -> None:
     """As a shell prints it; sh, and so dash, knows no hexadecimal escapes."""
-    line = re.search(r"^(printf '.*') \\\n.* -t spBv1.0/plant/NCMD/line1", PAGE.read_text("utf-8"), re.MULTILINE)
+    line = re.search(r"^(printf '.*') \\\n.* -t spBv1.0/plant/NCMD/line1", INDUSTRY.read_text("utf-8"), re.MULTILINE)
     assert line
     sent = subprocess.run(["sh", "-c", line[1]], capture_output=True, check=True).stdout
     payload = TAHU["Payload"].FromString(sent)

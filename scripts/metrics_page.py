@@ -6,6 +6,7 @@ python -m scripts.metrics_page --write    writes it; a test holds the page again
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edge_runtime.operate.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
@@ -20,36 +21,34 @@ Every figure that a running application counts, as Prometheus sees it; [observe.
 This page is written by `python -m scripts.metrics_page --write`.
 
 Names begin with `{PREFIX}`. Counters end with `_total` and only rise while the application runs; the topic `$stats` has
-those of all runs as `lifetime`.
+those of all runs as `lifetime`. `{PREFIX}{STAGE}` is a histogram, all others are gauges.
 
-| metric | type | meaning |
-|---|---|---|
+| metric | meaning |
+|---|---|
 """
 _REASONS = f"""
 ## Reasons of `{PREFIX}{DROPPED}`
 
-What is not used is counted under a reason; the log and `edge-runtime status` say the same.
-
-| reason | what | cause | what to do |
-|---|---|---|---|
+What is not used is counted under a reason; the log and `edge-runtime status` say the same. Each table is of the part of
+the runtime that drops.
 """
 
 
 def page() -> str:
     """Return the page."""
-    rows = [f"| `{PREFIX}{name}` | {_kind(name)} | {text} |" for name, text in sorted(DESCRIPTIONS.items())]
-    reasons = [
-        f"| `{name}` | {reason.component}: {reason.what} | {reason.cause} | {reason.todo} |"
-        for name, reason in sorted({**REASONS, **COUNTS}.items())
-        if not name.endswith("_total")
-    ]
-    return _INTRODUCTION + "\n".join(rows) + "\n" + _REASONS + "\n".join(reasons) + "\n"
+    rows = [f"| `{PREFIX}{name}` | {text} |\n" for name, text in sorted(DESCRIPTIONS.items())]
+    tables: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for name, reason in sorted({**REASONS, **COUNTS}.items()):
+        if not name.endswith("_total"):
+            tables.setdefault(reason.component, {}).setdefault((reason.what, reason.advice), []).append(f"`{name}`")
+    return _INTRODUCTION + "".join(rows) + _REASONS + "".join(map(_table, *zip(*sorted(tables.items()), strict=True)))
 
 
-def _kind(name: str) -> str:
-    if name == STAGE:
-        return "histogram"
-    return "counter" if name.endswith("_total") else "gauge"
+def _table(component: str, reasons: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """Lay out the reasons of a component; those with the same advice share a row."""
+    rows = [f"| {', '.join(names)} | {what} | {advice} |\n" for (what, advice), names in reasons.items()]
+    head = "| reason | dropped | cause: what to do |\n|---|---|---|\n"
+    return f"\n### {component}\n\n{head}{''.join(rows)}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -33,19 +34,34 @@ INLINE: Final = frozenset({"retry", "mqtt"})
 _HEADER = re.compile(r"^(?:# )?\[\[?([\w.\"]+)\]\]?")
 _SETTING = re.compile(r"^(?:# )?(\w+) = ")
 _COMMENT = re.compile(r"\s# (.*)$")
+_CHOICES = re.compile(r'^or (?:\d|"\w+")(?:, "\w+")*:? ?')
 _UNITS = {
     "s": "seconds", "ms": "milliseconds", "bytes": "bytes", "mb": "MB", "hz": "Hz", "days": "days", "degc": "°C",
     "w": "watts", "percent": "%",
 }  # fmt: skip
 _KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path", Any: "any value"}
+SHARED: Final = "## Settings of several tables"
 _INTRODUCTION = """# Configuration
 
 Every setting of the file that `edge-runtime run APP.toml` reads. `edge-runtime run --print-default > app.toml` writes
 the same as a file to start from, and `edge-runtime run --check app.toml` names the line of a mistake. Relative paths
 are taken from the file's own folder. Secrets stand in files of their own and are named here.
+Certificates are always verified.
+
+A value in the tables is the default; of several values the first one is. `5.0` is any number, `5` a whole one. A
+setting with a kind in place of a value (a path, a list of texts) is left out or empty by default, or *needed*. A name
+ends with its unit: UNITS.
+
 This page is written by `python -m scripts.settings_page --write`.
 
 """
+
+
+class Row(NamedTuple):
+    """A row of the page, without the name of its setting."""
+
+    value: str
+    meaning: str
 
 
 class Setting(NamedTuple):
@@ -117,7 +133,7 @@ def page() -> str:
         ValueError: a setting that neither its dataclass nor the template explains.
     """
     template = sections(TEMPLATE.read_text("utf-8"))
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, Row]] = {}
     for one in settings():
         section = template.get(one.section, Section("", {}, {}))
         if one.name == "type" and one.section.endswith(f" {section.values.get('type')}"):
@@ -126,18 +142,43 @@ def page() -> str:
         meaning = one.meaning or section.comments.get(one.name, "")
         if not meaning:
             raise ValueError(f"[{one.section}] {one.name}: say in its docstring or in {TEMPLATE.name} what it does")
-        rows.setdefault(one.section, {}).setdefault(one.name, _row(one, meaning))
-    parts = [_INTRODUCTION]
+        rows.setdefault(one.section, {}).setdefault(one.name, Row(_value_and_default(one), _prose(meaning)))
+    shared = shared_settings(rows)
+    units = ", ".join(f"`_{ending}` {unit}" for ending, unit in _UNITS.items() if ending != unit)
+    parts = [_INTRODUCTION.replace("UNITS", units)]
     order = list(template)
-    for name, lines in sorted(rows.items(), key=lambda row: order.index(row[0])):
-        parts.append(_heading(name))
-        if lines:
-            parts += ["\n| setting | value | default | meaning |\n|---|---|---|---|\n", "".join(lines.values())]
-        parts.append("\n")
-    return "".join(parts).rstrip() + "\n"
+    for table, lines in sorted(rows.items(), key=lambda row: order.index(row[0])):
+        own = {name: row for name, row in lines.items() if name not in shared or shared[name].meaning != row.meaning}
+        others = [f"`{name}` ({row.value})" for name, row in lines.items() if name not in own]
+        parts += [heading(table), "\n", _table(own)]
+        parts.append(f"Of [several tables](#settings-of-several-tables): {', '.join(others)}.\n\n" if others else "")
+    return "".join([*parts, SHARED, "\n\n", _table(dict(sorted(shared.items())))]).rstrip() + "\n"
 
 
-def _heading(section: str) -> str:
+def shared_settings(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, Row]:
+    """Find settings that mean the same in several tables: for each name the meaning that most of these give it."""
+    counted = Counter((name, row.meaning) for lines in rows.values() for name, row in lines.items())
+    found: dict[str, Row] = {}
+    for (name, meaning), times in counted.most_common():
+        if times > 1 and name not in found:
+            found[name] = Row("", meaning)
+    return found
+
+
+def _table(rows: Mapping[str, Row]) -> str:
+    """Lay out a table; those of several tables have their values there."""
+    if not rows:
+        return ""
+    values = any(row.value for row in rows.values())
+    head = "| setting | value | meaning |\n|---|---|---|\n" if values else "| setting | meaning |\n|---|---|\n"
+    lines = ((f"`{name}`", *([row.value] if values else []), row.meaning) for name, row in rows.items())
+    return (
+        head + "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines) + "\n"
+    )
+
+
+def heading(section: str) -> str:
+    """Return the heading of a table's settings."""
     table, _, tag = section.partition(" ")
     if not table:
         return "## At the top of the file\n"
@@ -147,11 +188,16 @@ def _heading(section: str) -> str:
     return f"## `{brackets.format(table)}`" + (f' with `type = "{tag}"`{others}' if tag else "") + "\n"
 
 
-def _row(one: Setting, meaning: str) -> str:
-    unit = _UNITS.get(one.name.rpartition("_")[2], "") if "_" in one.name else ""
-    value = _value(one.hint) + (f", {unit}" if unit else "")
-    cells = (f"`{one.name}`", value, _default(one.default), _prose(meaning))
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+def _value_and_default(one: Setting) -> str:
+    """Cell of a setting's values: the default first, and its kind only where the default does not show it."""
+    kind = _value(one.hint)
+    if one.default is dataclasses.MISSING:
+        return f"{kind}, *needed*"
+    if one.default is None or one.default in ((), {}):
+        return kind
+    default = f"`{toml_value(one.default)}`"
+    choices = [] if get_origin(one.hint) is tuple else re.findall(r"`[^`]*`", kind)
+    return ", ".join([default, *(choice for choice in choices if choice != default)])
 
 
 def _value(hint: Any) -> str:
@@ -173,12 +219,6 @@ def _values(hint: Any) -> str:
     return re.sub(r"^(text|path|number|whole number|table)\b", r"\1s", _value(hint))
 
 
-def _default(value: Any) -> str:
-    if value is dataclasses.MISSING:
-        return "must be given"
-    return "left out" if value is None else f"`{toml_value(value)}`"
-
-
 def toml_value(value: Any) -> str:
     """Write a value as TOML does, on one line."""
     if isinstance(value, bool):
@@ -194,7 +234,7 @@ def toml_value(value: Any) -> str:
 
 def _prose(meaning: str) -> str:
     """Text of a docstring for people who write TOML."""
-    text = " ".join(meaning.split()).replace("``", "`")
+    text = " ".join(_CHOICES.sub("", meaning).split()).replace("``", "`")
     text = re.sub(r" \(`edge_runtime[\w.]*`\)", "", text)
     text = re.sub(r"(^|[.:;] )None\b", r"\1Left out", text).replace("None", "left out")
     text = re.sub(r"\bdocs/((?:decisions/)?([\w-]+)\.md)", r"[\2](\1)", text)

@@ -48,7 +48,7 @@ class CloudConfig:
     deadline_s: float = 30.0
     """Longest time for a request as a whole, from the call to the decoded answer, repeats included."""
     token_file: Path | None = None
-    """File with a bearer token; read again when it changes, and when the server says 401."""
+    """File with a bearer token; read again when it changes."""
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     """More headers, for instance ``Host`` for an ingress that routes by it."""
     header_files: dict[str, Path] = field(default_factory=dict)

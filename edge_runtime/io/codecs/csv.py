@@ -63,11 +63,11 @@ class CsvConfig:
     time_step_s: float = 0.0
     """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
     key: str = "key"
-    """Column of the key; read only where the topic gives none."""
+    """Column or tag of the key; read only where the topic gives none."""
     channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to column; unnamed channels are called as in the model."""
+    """Channel name of the model to its name in the message; channels left out are called as in the model."""
     partial: bool = False
-    """A row may lack channels; other rows, messages or sources bring them."""
+    """A sample may lack channels; other messages or sources bring them."""
     select: dict[str, str] = field(default_factory=dict)
     """Column to text: only rows count in which all these columns hold these texts."""
     units: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class CsvConfig:
     """Rows per second where they have no stamp; 0: the model's own rate."""
     max_bytes: int = MAX_BYTES
     max_samples: int = MAX_LINES
-    """Rows that a message may have."""
+    """Most samples in a message."""
 
     def __post_init__(self) -> None:
         marks = (self.separator, self.pair or ":")

@@ -49,11 +49,11 @@ class InfluxConfig:
     select: dict[str, str] = field(default_factory=dict)
     """Only lines whose tags have these values are read, as ``{sensor = "bme280"}``."""
     key: str = "host"
-    """Tag of the key; read only where the topic gives none."""
+    """Column or tag of the key; read only where the topic gives none."""
     channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to field; unnamed channels are called as in the model."""
+    """Channel name of the model to its name in the message; channels left out are called as in the model."""
     partial: bool = False
-    """A time may lack channels: other lines, messages or sources bring them."""
+    """A sample may lack channels; other messages or sources bring them."""
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit in which its numbers come; they are converted to the model's."""
     time_unit: Literal["s", "ms", "us", "ns"] = "ns"
@@ -62,7 +62,7 @@ class InfluxConfig:
     """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
     max_bytes: int = MAX_BYTES
     max_samples: int = MAX_LINES
-    """Lines that a message may have."""
+    """Most samples in a message."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.time_step_s <= 3600:

@@ -87,11 +87,11 @@ class SenmlConfig:
     type: Literal["senml"] = "senml"
     encoding: Literal["json", "cbor"] = "json"
     channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to the end of the record's name; unnamed channels are called as in the model."""
+    """Channel name of the model to its name in the message; channels left out are called as in the model."""
     partial: bool = False
-    """A sample may lack channels; other records, messages or sources bring them."""
+    """A sample may lack channels; other messages or sources bring them."""
     time_step_s: float = 0.0
-    """Step in which stamps count where that is coarser than samples come: 1 for whole seconds; as for documents."""
+    """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
     check_units: bool = True
     """Convert records to the unit of the model's channel, and refuse a unit that does not convert; a record without a
     unit passes. False: take numbers as they are."""

@@ -66,9 +66,9 @@ class SparkplugConfig:
 
     type: Literal["sparkplug"] = "sparkplug"
     channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to metric name; unnamed channels are called as in the model."""
+    """Channel name of the model to its name in the message; channels left out are called as in the model."""
     partial: bool = False
-    """A time may lack channels: metrics come in other messages, as edge nodes report only what changed."""
+    """A sample may lack channels; other messages or sources bring them."""
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit in which its numbers come; without, as births say."""
     max_keys: int = 4096

@@ -72,7 +72,7 @@ class BrokerConfig:
     username_file: Path | None = None
     password_file: Path | None = None
     ca_file: Path | None = None
-    """Certificates to trust instead of the system's. Verification cannot be switched off."""
+    """Certificate authorities to trust instead of the system's."""
     cert_file: Path | None = None
     """Our own certificate (chain), where the broker asks for one (mTLS)."""
     key_file: Path | None = None

@@ -36,7 +36,7 @@ class StdinConfig:
     key: str = ""
     """Key of every message; empty: the messages name theirs."""
     max_bytes: int = 1024 * 1024
-    """Longest message; a longer one is skipped and counted."""
+    """Largest message; a longer one is refused and counted."""
     codec: CodecConfig = field(default_factory=JsonConfig)
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ class UpdateConfig:
     hosts: tuple[str, ...] = ()
     """Hosts that may be fetched from, whatever their address; empty: any host with a public address."""
     ca_file: Path | None = None
-    """Certificates to trust for ``https://`` instead of the system's."""
+    """Certificate authorities to trust instead of the system's."""
     cert_file: Path | None = None
     key_file: Path | None = None
     token_file: Path | None = None

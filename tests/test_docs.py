@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from edge_devices.cpu import EVIDENCE
 
 from scripts.site import headings, links
 
@@ -64,14 +65,29 @@ def test_places_that_the_glossary_names_exist() -> None:
     assert [place for place in places if not any((room / place).exists() for room in rooms)] == []
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.parent.name == "docs" or page.parent == CHECKOUT],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_python_files_that_a_page_names_exist(page: Path) -> None:
-    """Mutation that this finds: a module or test moves, and a page still names its old path."""
-    named = re.findall(
-        r"`((?:edge_runtime|devices|export|tests|benchmarks|scripts)/[\w./-]+\.py)[`:]", page.read_text("utf-8")
-    )
-    assert [name for name in named if "/NAME" not in name and not (CHECKOUT / name).is_file()] == []
+    """Mutation that this finds: a module or test moves, and a page still names its old path, or a part of it.
+
+    A path begins at the checkout, at the page's own folder, or, in the tables of the glossary and of faults, at theirs.
+    """
+    roots = {"glossary.md": ("edge_runtime", "export/edge_export"), "reliability.md": ("tests/faults",)}
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.py)[`:]", page.read_text("utf-8"))
+    places = [CHECKOUT, page.parent, *(CHECKOUT / root for root in roots.get(page.name, ()))]
+    assert [name for name in named if "NAME" not in name and not any((at / name).is_file() for at in places)] == []
+
+
+def test_bare_names_of_python_files_are_of_files() -> None:
+    """Mutation that this finds: a file is renamed, and a page that spoke of its folder still has its old name."""
+    known = {
+        path.name for top in ("edge_runtime", "export", "tests", "examples") for path in CHECKOUT.glob(f"{top}/**/*.py")
+    }
+    named = {name for page in PAGES for name in re.findall(r"`([\w-]+\.py)[`:]", page.read_text("utf-8"))}
+    assert named - known == set()
+
+
+def test_figures_that_the_profile_of_this_machine_quotes_stand_on_the_page_of_figures() -> None:
+    figures = re.findall(r"\d+,\d{3}|\d\.\d{2}", EVIDENCE.detail)
+    page = (CHECKOUT / "docs/performance.md").read_text("utf-8")
+    assert figures
+    assert [figure for figure in figures if figure not in page] == []

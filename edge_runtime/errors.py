@@ -145,7 +145,7 @@ class CloudRejected(CloudError):  # noqa: N818
     """A failure that trying again cannot heal: the request itself is refused.
 
     Attributes:
-        status: HTTP (or gRPC) status code, or None where the answer was unreadable.
+        status: HTTP status code, or None where the answer was unreadable.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:

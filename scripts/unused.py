@@ -2,9 +2,9 @@
 
     python -m scripts.unused [--write]
 
-What only a test uses counts as unused; what a template beside the code reads (``known.ranked()``) is used. Fields,
-attributes and variables are left out: vulture cannot see that a dataclass is written as JSON, nor that a library reads
-an attribute.
+What only a test uses counts as unused; what a template beside the code reads (``known.ranked()``) is used, and so is
+what a string of the product or an entry point names (``edge_devices.npu:npu_coral``). Fields, attributes and variables
+are left out: vulture cannot see that a dataclass is written as JSON, nor that a library reads an attribute.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from scripts.baselines import CHECKOUT, check, product_files
 
 CALLED_BY_LIBRARIES = ("requires", "ensures", "get_next")
 """Methods of onnx-ir's passes, and of ONNX Runtime's calibration reader."""
+_NAMED = re.compile(r"\"edge_[\w.]+:(\w+)\"")
 _TEMPLATE_CODE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 
 
@@ -27,6 +28,8 @@ def unused(files: list[Path], root: Path = CHECKOUT) -> set[str]:
     """Return ``path::name`` of all that no file uses, and of arguments and statements that cannot be reached."""
     vulture = Vulture(ignore_names=list(CALLED_BY_LIBRARIES))
     vulture.scavenge(list(map(str, files)))
+    for path in (*files, *root.glob("pyproject.toml"), *root.glob("*/pyproject.toml")):
+        vulture.used_names.update(_NAMED.findall(path.read_text("utf-8")))
     for template in {path for file in files for path in file.parent.glob("templates/*.html")}:
         code = " ".join(_TEMPLATE_CODE.findall(template.read_text("utf-8")))
         vulture.used_names.update(re.findall(r"\.(\w+)", code))

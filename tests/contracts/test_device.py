@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_devices import npu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.base.hardware import Profile, find_devices, this_device
-from edge_runtime.base.hardware.discovery import BUILT_IN
+from edge_runtime.base.hardware.discovery import BUILT_IN, reference
 from edge_runtime.model import engines
 from tests.edge_devices import trees
 
@@ -136,8 +137,9 @@ MACHINES = {
 
 
 def detector(name: str) -> Detect:
-    function: Detect = importlib.import_module(f"edge_devices.{name}").detect
-    return function
+    module, function = reference(name).split(":")
+    found: Detect = getattr(importlib.import_module(module), function)
+    return found
 
 
 def test_every_recorded_tree_has_an_expectation_and_a_source() -> None:
@@ -148,10 +150,12 @@ def test_every_recorded_tree_has_an_expectation_and_a_source() -> None:
 
 def test_every_device_file_is_listed_and_registered() -> None:
     folder = Path(importlib.import_module("edge_devices").__file__ or "").parent
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(BUILT_IN)
+    listed = {reference(name).partition(":")[0] for name in BUILT_IN}
+    assert {f"edge_devices.{path.stem}" for path in folder.glob("*.py")} - {"edge_devices.__init__"} == listed
+    assert {name for name in BUILT_IN if name.startswith("npu_")} == npu.FACTS.keys()
     project = (folder.parents[1] / "pyproject.toml").read_text("utf-8")
     for name in BUILT_IN:
-        assert f'{name} = "edge_devices.{name}:detect"' in project
+        assert f'{name} = "{reference(name)}"' in project
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -208,7 +212,8 @@ def test_every_choice_can_be_made_and_the_processor_stands_at_the_end(name: str,
 
 @pytest.mark.parametrize("family", BUILT_IN)
 def test_a_device_file_says_what_backs_it(family: str) -> None:
-    evidence = importlib.import_module(f"edge_devices.{family}").EVIDENCE
+    in_table = npu.FACTS.get(family)
+    evidence = in_table.evidence if in_table else importlib.import_module(f"edge_devices.{family}").EVIDENCE
     assert evidence.tier in {"simulated", "emulated", "measured"}
     assert len(evidence.detail) > 20
     # Of what is listed here, only this x86 processor was ever at hand.

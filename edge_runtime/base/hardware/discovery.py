@@ -1,10 +1,8 @@
 """Finding the device files: this package's own and those of vendors, none of which can stop the others.
 
-Every entry point of the group ``edge_runtime.devices`` names a function ``detect(root: Path) -> Profile | None``. One
-that cannot be imported, raises, or answers with something else is reported and left out.
-
-This package's own are listed in `BUILT_IN` as well, since a copy of the source tree without installed metadata must
-find them too.
+Our own are listed in `BUILT_IN`, so that a source tree without installed metadata finds them. Every entry point of the
+group ``edge_runtime.devices`` adds one of a vendor: a function ``detect(root: Path) -> Profile | None``. One that
+cannot be imported, raises, or answers with something else is reported and left out.
 """
 
 from __future__ import annotations
@@ -27,6 +25,11 @@ BUILT_IN = (
     "npu_amd", "npu_apple", "npu_android", "null",
 )  # fmt: skip
 """In the order in which they are asked, and in which their accelerators are preferred."""
+
+
+def reference(name: str) -> str:
+    """Return ``module:function`` of one of this package's own: boards have a file each, accelerators a table."""
+    return f"edge_devices.npu:{name}" if name.startswith("npu_") else f"edge_devices.{name}:detect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +128,15 @@ def _entries() -> Iterable[Entry]:
     """Yield name, origin, reference and loader of every device file, this package's own first."""
     import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
 
-    ours = {f"edge_devices.{name}:detect" for name in BUILT_IN}
     for name in BUILT_IN:
-        yield name, _OURS, f"edge_devices.{name}:detect", functools.partial(_own, name)
+        yield name, _OURS, reference(name), functools.partial(_own, name)
     try:
         installed = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
     except Exception as error:  # noqa: BLE001 - any package's metadata may be broken in any way
         yield "entry points", "installed packages", GROUP, functools.partial(_fail, error)
         return
     for entry in installed:
-        if entry.value not in ours:
+        if not entry.value.startswith("edge_devices."):  # asked already
             origin = entry.dist.name if entry.dist is not None else "an unknown package"
             yield entry.name, origin, entry.value, entry.load
 
@@ -144,8 +146,9 @@ def _fail(error: Exception) -> Any:
 
 
 def _own(name: str) -> Any:
-    """``detect`` of one of this package's own files."""
-    return importlib.import_module(f"edge_devices.{name}").detect
+    """Import what asks about one of this package's own."""
+    module, _, function = reference(name).partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 def _ask(name: str, origin: str, reference: str, load: Callable[[], Any], root: Path) -> Plugin:

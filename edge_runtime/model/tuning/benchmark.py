@@ -96,7 +96,8 @@ def tune(
         IncompatibleError: nothing of the bundle runs here; says why for each.
         EngineError: there is not enough time, or no child process can be started.
     """
-    from edge_runtime.model.tuning import backends as specs  # noqa: PLC0415 - engines, numpy: not to look into a file
+    # Engines and numpy: not to look into a file.
+    from edge_runtime.model.tuning.backends import discard_refused, on_accelerators, on_processor  # noqa: PLC0415
     from edge_runtime.model.tuning.timing import this_machine  # noqa: PLC0415
 
     clock = clock or SystemClock()
@@ -104,14 +105,14 @@ def tune(
     limit = _TimeLimit(within_s, clock)
     passes = _passes(threads)
     refused: dict[str, str] = {}
-    backends = specs.on_processor(bundle, refused)
+    backends = on_processor(bundle, refused)
     if not backends:
         raise IncompatibleError(f"no variant of {bundle.path.name} runs here ({_listed(refused)})")
     with ExitStack() as stack:
         if profile is not None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edge-runtime-tune-")))
-            accelerated = specs.on_accelerators(bundle, profile, compiled, scratch, refused)
-            stack.callback(specs.discard_refused, accelerated, refused)  # rule 4
+            accelerated = on_accelerators(bundle, profile, compiled, scratch, refused)
+            stack.callback(discard_refused, accelerated, refused)  # rule 4
             backends += accelerated
         reports = _prove_all(bundle, backends, len(passes), probe_timeout_s, limit, refused)
         proven = [backend for backend in backends if backend.name in reports]

@@ -17,8 +17,7 @@ from typing import Literal
 from edge_runtime.errors import ADVICE, one_line
 from edge_runtime.manifest import Manifest
 from edge_runtime.model.serving.loading import Model, Predictor
-from edge_runtime.operate.update import acceptance as rules_of
-from edge_runtime.operate.update import check
+from edge_runtime.operate.update import acceptance, check
 from edge_runtime.operate.update import state as states
 from edge_runtime.operate.update.acceptance import Elapsed, Rules
 from edge_runtime.operate.update.boot import Served
@@ -195,12 +194,12 @@ class Rollout:
         if tally.answered and now - max(run.began, self._sound_at) > SOUND_S and self._store.state.starts:
             self._sound_at = now
             self._jobs.run(lambda: self._store.change(states.starts_cleared), lambda _: None, _starts_not_cleared)
-        why = rules_of.fault(run.rules, tally, elapsed)
+        why = acceptance.fault(run.rules, tally, elapsed)
         if why is None and (proof := self._context.proof_of(run.candidate)) is not None:
             why = proof.fault(self._store.state)
         if why is not None:
             self.fail(why)
-        elif rules_of.passed(run.rules, tally, elapsed) and self._may_go_on(run):
+        elif acceptance.passed(run.rules, tally, elapsed) and self._may_go_on(run):
             log.info(
                 "update: passed a run: stage=%s model=%s windows=%d agreement=%.4f slowdown=%.2f",
                 self.stage, run.candidate.model, tally.answered, tally.agreement, tally.slowdown,

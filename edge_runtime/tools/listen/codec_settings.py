@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from edge_runtime import units
-from edge_runtime.io.codecs import config as codecs
+from edge_runtime.io.codecs.config import CodecConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.tools.listen.fields import Observation
 from edge_runtime.tools.listen.match import Match
@@ -38,7 +38,7 @@ def codec_of(seen: Observation) -> str:
 
 def settings_of(codec: str) -> frozenset[str]:
     """Return the names of a codec's settings; none where there is no such codec."""
-    choice: Any = codecs.CodecConfig
+    choice: Any = CodecConfig
     if codec not in choice.modules:
         return frozenset()
     return frozenset(one.name for one in dataclasses.fields(choice.load(codec)))

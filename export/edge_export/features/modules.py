@@ -15,7 +15,7 @@ import torch  # noqa: TID251 - this is the export toolchain
 from torch import nn  # noqa: TID251 - this is the export toolchain
 from torch.nn import functional  # noqa: TID251 - this is the export toolchain
 
-from edge_export.features import filters as design
+from edge_export.features import filters
 from edge_export.recipe.feature_spec import (
     Centre,
     Chain,
@@ -133,7 +133,7 @@ class LogMel(nn.Module):  # type: ignore[misc]
     def __init__(self, spec: LogMelSpec, *, channels: int) -> None:
         super().__init__()
         self.spectrogram = Spectrogram(spec.spectrogram, channels=channels)
-        bands, factor = design.held(design.mel_bands(spec), spec.coefficients)
+        bands, factor = filters.held(filters.mel_bands(spec), spec.coefficients)
         self.bands = FixedConv(np.kron(np.eye(channels), bands)[:, :, None])
         self.log = _Log(spec.floor, factor * self.spectrogram.factor**2)
 
@@ -155,10 +155,10 @@ class FilterBank(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.channels = channels
         self.frames = (samples - spec.frame) // spec.hop + 1
-        pairs = design.filter_pairs(spec)
+        pairs = filters.filter_pairs(spec)
         largest = max(float(np.abs(each.table).max()) for each in pairs)
         # One factor for all tables, so that it leaves the logarithm as one number.
-        held = [design.held(each.table, spec.coefficients, largest=largest) for each in pairs]
+        held = [filters.held(each.table, spec.coefficients, largest=largest) for each in pairs]
         self.pairs = nn.ModuleList(
             FixedConv(table[:, None], stride=spec.hop // each.parts)
             for each, (table, _) in zip(pairs, held, strict=True)
@@ -196,7 +196,7 @@ class Mfcc(nn.Module):  # type: ignore[misc]
     def __init__(self, spec: MfccSpec, *, channels: int) -> None:
         super().__init__()
         self.mel = LogMel(spec.mel, channels=channels)
-        matrix = design.cosine_transform(spec.coefficients, spec.mel.bands)
+        matrix = filters.cosine_transform(spec.coefficients, spec.mel.bands)
         self.transform = FixedConv(np.kron(np.eye(channels), matrix)[:, :, None])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -278,7 +278,7 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
         case Centre():
             return Centred(spec), shape
         case Filter():
-            response = np.tile(design.impulse_response(spec)[None, None], (channels, 1, 1))
+            response = np.tile(filters.impulse_response(spec)[None, None], (channels, 1, 1))
             return FixedConv(response, groups=channels), shape
         case Difference():
             kernels = [[0.0, 1.0], [-1.0, 1.0]] if spec.keep else [[-1.0, 1.0]]
@@ -301,7 +301,7 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
             return nn.Sequential(*stages), shape
 
 
-def _firsts(pairs: tuple[design.Pairs, ...]) -> Iterator[tuple[design.Pairs, int]]:
+def _firsts(pairs: tuple[filters.Pairs, ...]) -> Iterator[tuple[filters.Pairs, int]]:
     """Tables of pairs, each with the number of its first band."""
     first = 0
     for each in pairs:
@@ -311,6 +311,6 @@ def _firsts(pairs: tuple[design.Pairs, ...]) -> Iterator[tuple[design.Pairs, int
 
 def _held_pair(spec: SpectrogramSpec) -> tuple[list[npt.NDArray[np.float32]], float]:
     """Cosines and sines with one common factor, so that their squares may be added."""
-    cosine, sine = design.fourier(spec)
-    both, factor = design.held(np.stack([cosine, sine]), spec.coefficients)
+    cosine, sine = filters.fourier(spec)
+    both, factor = filters.held(np.stack([cosine, sine]), spec.coefficients)
     return [both[0], both[1]], factor

@@ -9,7 +9,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _TEST = re.compile(r"`(tests/[\w/]*test_\w+\.py)(?:::(test_\w+))?`")
-_PROMISE = re.compile(r"^\| (\d+) \|.*\| (.*) \|$", re.MULTILINE)
+_PROMISE = re.compile(r"^\| (\d+)\. .*\| (.*) \|$", re.MULTILINE)
 
 
 @pytest.mark.parametrize(("page", "fewest"), [("findings.md", 80), ("reliability.md", 25)])

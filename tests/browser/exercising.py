@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -52,6 +52,14 @@ KEYS = (
     '"><svg onload=alert(2)>',
     "a name that is far too long for a card on any telephone that people carry",
 )
+PLAIN = {
+    HOSTILE: "stall bars",
+    KEYS[8]: "balance board",
+    KEYS[9]: "bar by the window, for two people",
+    "<b>shrug</b>": "shrug",
+}
+"""Names for pictures of the docs, in place of those that only a test would choose."""
+
 RATE_HZ, MESSAGE = 50.0, 25
 PAUSE_S = 4.0
 
@@ -138,22 +146,22 @@ token_file = "token"
 class Players:
     """Watches that play the recordings again and again, faster than life, from a thread."""
 
-    def __init__(self, port: int, speed: float) -> None:
-        self._port, self._speed = port, speed
+    def __init__(self, port: int, speed: float, keys: Sequence[str] = KEYS) -> None:
+        self._port, self._speed, self._keys = port, speed, keys
         self._stop, self._breaking = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._play, name="players", daemon=True)
         recordings = load_recordings(EXAMPLE / "recordings.npz")
-        self._orders = {key: [0, 1, 2, 3, 4, 5] for key in KEYS}
+        self._orders = {key: [0, 1, 2, 3, 4, 5] for key in keys}
         self._lines = [
-            _endless(recordings[at :: len(KEYS)] or recordings, time.time(), self._orders[key])
-            for at, key in enumerate(KEYS)
+            _endless(recordings[at :: len(keys)] or recordings, time.time(), self._orders[key])
+            for at, key in enumerate(keys)
         ]
 
     def _play(self) -> None:
         step = MESSAGE / RATE_HZ / self._speed
         with Publisher(self._port) as publisher:
             while not self._stop.wait(step):
-                for key, line in zip(KEYS, self._lines, strict=True):
+                for key, line in zip(self._keys, self._lines, strict=True):
                     publisher.publish(f"watch/{key}/imu", next(line), 1)
                 if self._breaking.is_set():
                     publisher.publish("watch/<i>broken/imu", b'{"values": "<script>"}', 0)
@@ -235,9 +243,9 @@ class Exercising:
 
     token = "first-token"
 
-    def __init__(self, folder: Path, broker: Broker, cloud: str, more: str, speed: float) -> None:
+    def __init__(self, folder: Path, broker: Broker, cloud: str, more: str, speed: float, *, plain: bool) -> None:
         self._folder, self.port = folder, free_port()
-        self.players = Players(broker.port, speed)
+        self.players = Players(broker.port, speed, [PLAIN.get(key, key) for key in KEYS] if plain else KEYS)
         shutil.copy(EXAMPLE / "teacher.edge", folder / "teacher.edge")
         for name in ("release", "stranger"):
             if not (folder / f"{name}.pem").exists():
@@ -245,6 +253,7 @@ class Exercising:
         (folder / "drop").mkdir(exist_ok=True)
         self._write_bundle(folder / "watch.edge", 1, "release")
         text = _APP.format(broker=broker.url, cloud=cloud, port=self.port, more=more)
+        text = text.replace("<b>shrug</b>", PLAIN["<b>shrug</b>"]) if plain else text
         (folder / "app.toml").write_text(text)
         self.change_token(self.token)
         self._process: Process | None = None
@@ -290,15 +299,15 @@ class Exercising:
 
 
 @contextmanager
-def exercising(folder: Path, *, speed: float = 4.0, more: str = "") -> Iterator[Exercising]:
-    """Broker, cloud, application and watches, until the end of the block."""
+def exercising(folder: Path, *, speed: float = 4.0, more: str = "", plain: bool = False) -> Iterator[Exercising]:
+    """Broker, cloud, application and watches, until the end of the block; with plain names for pictures of the docs."""
     cloud = free_port()
     with ExitStack() as stack:
         broker = stack.enter_context(Broker())
         serve = ("serve", EXAMPLE / "teacher.edge", "--allow-unsigned", "--port", str(cloud))
         server = stack.enter_context(Process(folder, *serve, name="cloud"))
         server.says("serving")
-        app = Exercising(folder, broker, f"http://127.0.0.1:{cloud}", more, speed)
+        app = Exercising(folder, broker, f"http://127.0.0.1:{cloud}", more, speed, plain=plain)
         app.start()
         stack.callback(app.kill)
         stack.enter_context(app.players)

@@ -1,6 +1,10 @@
-"""A recipe for the recordings of the fixture ``waves``, small enough to be built from in a test."""
+"""Recordings, and a recipe for them, small enough to be built from in a test."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
 
 RECIPE = """
 name = "waves"
@@ -57,3 +61,16 @@ max_forwarded = 0.2
 
 [references]
 """
+
+
+def write_waves(folder: Path) -> None:
+    """Six people who wave slowly, fast or not at all, sample by sample, on jittering clocks."""
+    folder.mkdir(exist_ok=True)
+    for person in range(6):
+        random = np.random.default_rng(person)
+        y = np.repeat(random.permutation([0, 1, 2, 0, 1, 2]), 300)
+        t = np.arange(len(y)) / 50 + random.uniform(-0.002, 0.002, len(y))
+        frequency = np.array([0.7, 3.0, 0.0])[y]
+        phase = np.cumsum(2 * np.pi * frequency / 50)
+        x = np.stack([np.sin(phase), np.cos(phase)], 1) * (1 + 0.1 * person) + 0.2 * random.standard_normal((len(y), 2))
+        np.savez(folder / f"p{person}.npz", x=x.astype(np.float32), y=y, t=t)

@@ -64,8 +64,10 @@ test-page: $(VENV)/.test $(PAGE)/.ready $(DOCS)/.ready
 test-ray: $(RAY)/.ready
 	$(RAY)/bin/python -m pytest -n 0 tests/integration/test_replay_on_ray.py $(ARGS)
 
-# The same for hours, with a new seed each time.
+# What a push tries a part of: all cases of the tests marked long (an hour), then kills and power cuts for hours, with a new
+# seed each time.
 soak: $(VENV)/.test tools
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m long --long $(ARGS)
 	$(BIN)/python -m pytest tests/faults --long $(ARGS)
 
 check: lint types house

@@ -16,6 +16,7 @@ import pytest
 from edge_runtime.base.system import toml
 from edge_runtime.tools.cli import COMMANDS
 from tests.containerfiles import ROOT, instructions, read
+from tests.long_tier import some
 
 FILES = sorted((ROOT / "examples" / "containers").glob("Containerfile*"))
 
@@ -43,7 +44,7 @@ def test_it_copies_all_that_a_wheel_is_built_of(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["tflite", "onnx"])
+@pytest.mark.parametrize("engine", some(["tflite", "onnx"], ["tflite"]))
 def test_the_build_steps_make_what_answers(tmp_path: Path, engine: str) -> None:
     """Mutations that this finds: a folder that the wheel needs is not copied; scripts/slim deletes too much."""
     source, target = tmp_path / "src", tmp_path / "opt"

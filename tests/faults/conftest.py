@@ -14,23 +14,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 MEMORY = Path("/dev/shm")
 PUSH_SEED = 20261121
-
-
-@dataclass(frozen=True)
-class Tier:
-    """How much is tried: `tier(push, long)` is one of the two."""
-
-    long: bool
-
-    def __call__(self, push: int, long: int) -> int:
-        return long if self.long else push
 
 
 class Figures:
@@ -57,13 +46,11 @@ class Figures:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("faults")
-    group.addoption("--seed", type=int, help="of every random fault test (default: fixed; with --long a new one)")
-    group.addoption("--long", action="store_true", help="the long tier: many more cases, and the tests marked long")
+    help_text = "of every random fault test (default: fixed; with --long a new one)"
+    parser.getgroup("faults").addoption("--seed", type=int, help=help_text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: only in the long tier (--long, make soak)")
     config.pluginmanager.register(Figures(config), "figures")
     if config.getoption("--seed") is None:
         config.option.seed = random.SystemRandom().randrange(2**32) if config.getoption("--long") else PUSH_SEED
@@ -72,13 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     tier = "long" if config.getoption("--long") else "push"
     return f"faults: tier {tier}, seed {config.getoption('--seed')} (again with --seed {config.getoption('--seed')})"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--long"):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="long tier: make soak"))
 
 
 @pytest.fixture
@@ -100,12 +80,6 @@ def memory() -> Iterator[Path]:
     """An empty folder in memory, for thousands of files whose flushing proves nothing."""
     with tempfile.TemporaryDirectory(prefix="edge-faults-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         yield Path(folder)
-
-
-@pytest.fixture
-def tier(request: pytest.FixtureRequest) -> Tier:
-    """Every push, or the long tier."""
-    return Tier(bool(request.config.getoption("--long")))
 
 
 class Note:

@@ -18,10 +18,11 @@ from edge_runtime.base.system.retry import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.types import Correction
 from tests.edge_runtime.cloud.clouds import FakeCloud
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.oracle import missing
 from tests.faults.resident_memory import resident
 from tests.faults.simulation import Device, outbox_config
+from tests.long_tier import Tier
 
 RATE_HZ = 10
 REQUESTS_A_SECOND = 20

@@ -19,8 +19,9 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig, WhenFull
 from tests.edge_runtime.store.durable.outbox.outboxes import check_size, without_flushing
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.oracle import missing
+from tests.long_tier import Tier
 
 SIZES = (40, 200, 200, 600, 1_200, 4_000)
 EVERYTHING = 2**30

@@ -20,8 +20,9 @@ import pytest
 from edge_runtime.errors import StoreError
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
 from tests.edge_runtime.store.durable.outbox.outboxes import crash_image
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.damage import spoil
+from tests.long_tier import Tier
 
 NAME = "journal.db"
 SNAPSHOT, LAST, SETTLED = 150, 300, 233

@@ -21,9 +21,10 @@ from edge_runtime.errors import StoreError
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
 from tests.edge_runtime.store.durable.outbox.outboxes import without_flushing
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.damage import spoil
 from tests.faults.oracle import missing
+from tests.long_tier import Tier
 
 NAME = "outbox.db"
 EVERYTHING = 2**30
@@ -107,7 +108,7 @@ def test_a_damaged_store_opens_and_every_row_is_there_or_counted(
 ) -> None:
     stores = [store(memory / "store", rng, closed=closed) for closed in (True, False)]
     outcomes: Counter[str] = Counter()
-    tried = tier(1_000, 20_000)
+    tried = tier(400, 20_000)
     for number in range(tried):
         before = stores[number % 2]
         folder = memory / "damaged"

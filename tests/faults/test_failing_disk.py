@@ -22,10 +22,11 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import StoreFull
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
 from tests.edge_runtime.store.durable.outbox.outboxes import EVERYTHING, case
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.device import Device, Devices, Fault, needs_strace
 from tests.faults.site import Site
 from tests.integration.running import PATIENCE_S, until
+from tests.long_tier import Tier
 
 pytestmark = needs_strace
 

@@ -12,8 +12,8 @@ import pytest
 
 from edge_runtime.io.codecs.numbers import MAX_BYTES
 from edge_runtime.tools.cli import main
-from tests.faults.conftest import Tier
 from tests.faults.fuzz_codecs import mutate, targets
+from tests.long_tier import Tier
 
 LARGE = (
     b"x" * (MAX_BYTES + 1),

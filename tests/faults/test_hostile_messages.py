@@ -11,9 +11,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.integration.hostile import Site, fuzz
 from tests.integration.running import Publisher
+from tests.long_tier import Tier
 from tests.mosquitto import Mosquitto, needs_mosquitto
 
 

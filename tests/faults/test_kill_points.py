@@ -21,9 +21,10 @@ import pytest
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.store.durable.config import PAGE_BYTES
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.device import Devices, Fault, needs_strace
 from tests.faults.site import Site
+from tests.long_tier import Tier
 
 pytestmark = [needs_strace, pytest.mark.slow]
 
@@ -74,7 +75,7 @@ def test_killed_at_every_call_it_loses_nothing_and_goes_on(
 ) -> None:
     """In halves, which two cores can do at the same time: ``-k "loses_nothing_and_goes_on and 1"``."""
     rng = random.Random(f"{seed} {half}")
-    wanted, kills, survived, readings, repeats = tier(100, 5_000), 0, 0, 0, 0
+    wanted, kills, survived, readings, repeats = tier(50, 5_000), 0, 0, 0, 0
     with Devices() as devices:
         while kills < wanted:
             folder = memory / f"from-{kills}"
@@ -122,7 +123,7 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
             left = {file: file.read_bytes() for file in memory.glob("outbox.db*")}  # as after a kill, with its log
         left[site.outbox] = rng.randbytes(PAGE_BYTES) + left[site.outbox][PAGE_BYTES:]
         for calls in ("link", "rename", "unlink", "fsync", "fdatasync", "pwrite64"):
-            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(25, 1)):
+            for k in itertools.count(1, 1 if calls != "pwrite64" else tier(50, 1)):
                 site.begin_with(cases)
                 for file in memory.glob("outbox.db*"):
                     file.unlink()

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.integration.running import ROOT, environment
+from tests.long_tier import Tier
 from tests.models import tiny_bundle
 
 PROGRAM = """

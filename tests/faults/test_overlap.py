@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.device import Devices, Fault, needs_strace
 from tests.faults.everything import PAGE, Everything, Steps
 from tests.faults.overlap import (
@@ -36,6 +36,7 @@ from tests.faults.overlap import (
     last_windows,
     same,
 )
+from tests.long_tier import Tier
 from tests.mosquitto import needs_mosquitto
 
 pytestmark = [needs_strace, needs_mosquitto, pytest.mark.slow]
@@ -164,7 +165,7 @@ def test_with_everything_on_every_promise_is_kept_over_kills_and_stops(
     street = Everything(tmp_path, mode)
     rng = random.Random(f"{seed} {mode}")
     hows = {"kill": 3, "kill at a call": 2, "stop": 2}
-    findings, lives = lead(street, messages, rng, tier(9, 56), hows, with_everything.heard)
+    findings, lives = lead(street, messages, rng, tier(6, 56), hows, with_everything.heard)
     note("R18", f"{mode.durability}, QoS {mode.qos}, MQTT {mode.version}: {told(findings, lives)}")
     check(findings, street, lives.kills)
     assert PAGE <= set(street.page) <= PAGE | {("api/report", 503)}, street.page
@@ -183,7 +184,7 @@ def test_orderly_stops_under_load_cost_nothing_in_any_mode(
     note: Note,
 ) -> None:
     street = Everything(tmp_path, Mode(durability, 1, "5"))
-    findings, lives = lead(street, messages, rng, tier(5, 40), {"stop": 1}, with_everything.heard)
+    findings, lives = lead(street, messages, rng, tier(3, 40), {"stop": 1}, with_everything.heard)
     note("R18", f"{durability}, orderly stops only: {told(findings, lives)}")
     check(findings, street, 0)
 

@@ -15,9 +15,10 @@ import pytest
 
 from edge_runtime.io.sources.decoding import Decoder
 from edge_runtime.metrics import Metrics
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.fuzz_codecs import NOW, REASONS, Target, check, mutate, targets
 from tests.faults.resident_memory import resident
+from tests.long_tier import Tier
 
 MOST_REFUSED_S = 1e-3
 FLAT_BYTES = 10 * 2**20

@@ -21,9 +21,10 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
 from edge_runtime.store.durable.outbox.schema import Connect, connect_sqlite
 from tests.edge_runtime.store.durable.outbox.outboxes import Rewritten
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.oracle import missing
 from tests.faults.power import NAME, Disk, Image, Mode, restore
+from tests.long_tier import Tier
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +115,7 @@ MODES: tuple[Mode, ...] = ("dropped", "kept", "torn", "torn", "torn")
 def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(
     memory: Path, rng: random.Random, tier: Tier, note: Note
 ) -> None:
-    wanted, tried, lives = tier(5_000, 100_000), 0, 0
+    wanted, tried, lives = tier(2_000, 100_000), 0, 0
     while tried < wanted:
         life = Life(memory / f"life-{lives}", rng)
         life.folder.mkdir()

@@ -14,8 +14,9 @@ from edge_runtime.io.recordings import parquet_file
 from edge_runtime.io.recordings.layout import RecordingLayout
 from edge_runtime.io.recordings.npz import npz_blocks
 from edge_runtime.manifest import Channel, InputContract
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.prices import formats, price_of
+from tests.long_tier import Tier
 
 
 @pytest.mark.slow

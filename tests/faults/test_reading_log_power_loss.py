@@ -15,9 +15,10 @@ from typing import NamedTuple
 from edge_runtime.store.durable.outbox.schema import Connect, connect_sqlite
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
 from tests.edge_runtime.store.durable.outbox.outboxes import Rewritten
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.power import Disk, Image, Mode
 from tests.faults.power import restore as restore_files
+from tests.long_tier import Tier
 
 NAME = "outbox.db"
 """As `tests.faults.test_power_loss.restore` names the file that exists."""

@@ -12,10 +12,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.device import Device, Devices, Fault, needs_strace
 from tests.faults.site import Site
 from tests.integration.running import until
+from tests.long_tier import Tier
 
 pytestmark = needs_strace
 

@@ -14,8 +14,9 @@ import sys
 
 import pytest
 
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.integration.running import ROOT, environment
+from tests.long_tier import Tier
 
 STEPS = 50
 
@@ -23,7 +24,7 @@ STEPS = 50
 @pytest.mark.slow
 def test_random_sequences_do_not_diverge_from_a_dict(seed: int, tier: Tier, note: Note) -> None:
     processes = min(2, os.cpu_count() or 1)
-    each = tier(500, 50_000) // processes
+    each = tier(100, 50_000) // processes
     running = [
         subprocess.Popen(
             [

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import example_pictures, example_results, example_runs
+from tests.long_tier import some
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NEEDS = {"detection": "simplejpeg", "sound-event": "soundfile"}
@@ -15,7 +16,7 @@ NEEDS = {"detection": "simplejpeg", "sound-event": "soundfile"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(example_runs.EXAMPLES))
+@pytest.mark.parametrize("name", some(sorted(example_runs.EXAMPLES), ["voice-activity", "anomaly"]))
 def test_the_commands_of_the_page_give_its_figures_and_its_picture(name: str, shared: Path, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     if name in NEEDS:

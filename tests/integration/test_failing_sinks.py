@@ -15,14 +15,20 @@ import pytest
 
 from tests.integration.failing_sinks import APP, KINDS, RATE_HZ, Kind, application, mqtt_stopped, run
 from tests.integration.running import Publisher, cut, streams, subscribed, until
+from tests.long_tier import some
 from tests.mosquitto import Mosquitto, needs_mosquitto
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_one_sink_that_takes_nothing_stops_no_other(kind: Kind, first: bool, bundle: Path, tmp_path: Path) -> None:
+CASES = {f"{kind.__name__}-{place}": (kind, place == "first") for kind in KINDS for place in ("first", "second")}
+PUSH = [name for number, name in enumerate(CASES) if number % 4 in (0, 3)]
+"""Every kind, first and second by turns."""
+
+
+@pytest.mark.parametrize("case", some(CASES, PUSH))
+def test_one_sink_that_takes_nothing_stops_no_other(case: str, bundle: Path, tmp_path: Path) -> None:
+    kind, first = CASES[case]
     run(kind, bundle, tmp_path, first, 400, paced=False)
 
 

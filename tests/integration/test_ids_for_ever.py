@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from tests.integration.running import (
     predictions,
     until,
 )
+from tests.long_tier import some
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, free_port
 
@@ -68,6 +70,10 @@ LIVES = {
     "a board without a battery clock after a power cut": (1_700_000_000.0, 1_700_000_000.0 - 3.2),
     "a clock in 1970 until it is set, twice": (102.4, 1_700_000_000.0, 102.4, 1_700_000_102.4),
 }
+
+
+ENDINGS = ("none", "orderly", "killed")
+PUSH = [(name, ENDINGS[number % 3]) for number, name in enumerate(LIVES)]
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +121,9 @@ def is_right(correction: Answer, stream: Stream) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["none", "orderly", "killed"])
-@pytest.mark.parametrize("name", LIVES)
-def test_no_window_gets_the_correction_of_another_one(whole: Path, tmp_path: Path, name: str, ending: str) -> None:
+@pytest.mark.parametrize("lived", some(itertools.product(LIVES, ENDINGS), PUSH))
+def test_no_window_gets_the_correction_of_another_one(whole: Path, tmp_path: Path, lived: tuple[str, str]) -> None:
+    name, ending = lived
     lives = [life(number, begin) for number, begin in enumerate(LIVES[name])]
     out = tmp_path / "answers.jsonl"
     server = serving(port := free_port())

@@ -37,10 +37,11 @@ from tests.integration.running import (
     streams,
     until,
 )
+from tests.long_tier import Tier
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto
 
-KEYS, STOPS = 4, 12
+KEYS = 4
 APP = """
 [model]
 unsigned = "allow"
@@ -140,13 +141,15 @@ def send_marker(publisher: Publisher, out: Path, process: Process) -> None:
 
 
 @pytest.mark.slow
-def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
-    hard_bundle: Path, tmp_path: Path
+def test_orderly_stops_under_load_lose_no_window_and_change_no_answer(
+    hard_bundle: Path, tmp_path: Path, tier: Tier
 ) -> None:
     """Mutations that this finds: a stop that flushes what waits for the lateness bound, a start that does not restore,
     and a snapshot without contexts (the cloud would be asked another question)."""
-    messages = feed(7, 300)
-    cuts = [len(messages) * i // (STOPS + 1) for i in range(STOPS + 2)]
+    stops = tier(4, 12)
+    samples = 25 * stops
+    messages = feed(7, samples)
+    cuts = [len(messages) * i // (stops + 1) for i in range(stops + 2)]
     parts = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
     found, wanted = tmp_path / "stopped", tmp_path / "control"
     with serving() as server:
@@ -158,12 +161,14 @@ def test_a_dozen_orderly_stops_under_load_lose_no_window_and_change_no_answer(
                 played(folder, app, broker, pieces, "run")
     for which in (predictions, corrections):
         ours, theirs = by_id(which(found / "answers.jsonl")), by_id(which(wanted / "answers.jsonl"))
-        assert len(theirs) > KEYS * STOPS
+        assert len(theirs) > KEYS * stops
         assert sorted(theirs.keys() - ours.keys()) == []
         assert ours == theirs
     raw = b"".join(path.read_bytes() for path in found.glob("outbox.db*"))
     rows = [
-        stream.values[at : at + 16, 0].astype("<f4").tobytes() for stream in streams(KEYS, 300) for at in range(200)
+        stream.values[at : at + 16, 0].astype("<f4").tobytes()
+        for stream in streams(KEYS, samples)
+        for at in range(samples - 16)
     ]
     assert not any(row in raw for row in rows), "delivered readings are readable in the outbox"
 
@@ -259,7 +264,7 @@ path = "answers.jsonl"
 @pytest.mark.slow
 def test_a_stream_on_standard_input_goes_on_where_the_one_before_ended(hard_bundle: Path, tmp_path: Path) -> None:
     (stream,) = streams(1, 90)
-    pieces = [message.payload + b"\n" for message in cut(stream, lambda: 9)]
+    pieces = [message.payload + b"\n" for message in cut(stream, lambda: 18)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder, inputs in ((whole, [b"".join(pieces)]), (parts, pieces)):
         folder.mkdir()

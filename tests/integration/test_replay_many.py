@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.replaying import Rows, command, many, replay, rows, write_csv
 from tests.integration.running import ROOT, streams, until, write_recording
+from tests.long_tier import some
 from tests.models import tiny_bundle
 
 pytestmark = pytest.mark.slow
@@ -172,7 +173,9 @@ def running(bundle: Path, out: Path, *arguments: str | Path) -> Iterator[subproc
         process.stderr.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", some([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], [signal.SIGTERM, signal.SIGKILL])
+)
 def test_what_was_interrupted_goes_on_and_does_nothing_twice(bundle: Path, tmp_path: Path, number: int) -> None:
     many(tmp_path / "in")
     expected, _ = replay(bundle, tmp_path / "expected.jsonl", tmp_path / "in", "--jobs", "1")

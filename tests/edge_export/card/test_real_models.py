@@ -10,12 +10,17 @@ from edge_export.cli import main
 
 from benchmarks.real_models.cases import CASES, Case
 from benchmarks.real_models.playing import CARDS, Bundle, pack
+from tests.long_tier import some
 
 pytest.importorskip("ai_edge_litert")
 
+PUSH = ("silero-vad", "micro-speech")
+"""Cards that every push plays, an ONNX file with states and a TensorFlow Lite file behind a front end; `make soak` and
+``make bench-models`` play all."""
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.card)
+@pytest.mark.parametrize("case", some(CASES, PUSH, lambda case: case.card))
 def test_a_published_model_gives_its_stated_result(shared: Path, tmp_path: Path, case: Case) -> None:
     if "esc10" in case.card and importlib.util.find_spec("soundfile") is None:
         pytest.skip("soundfile reads the clips: pip install soundfile")

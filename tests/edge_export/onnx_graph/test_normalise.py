@@ -83,6 +83,7 @@ def test_a_sixth_of_the_backend_suite_answers_the_same() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_rest_of_the_backend_suite_answers_the_same() -> None:
     check(tally(range(1, _PARTS), _PARTS), 1100)
 

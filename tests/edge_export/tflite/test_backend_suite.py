@@ -1,7 +1,8 @@
 """ONNX's backend suite and random networks through the writer: right, or refused; on LiteRT and on tflite-runtime 2.14.
 
 A file that an engine does not load, that answers otherwise or ends the process, and any exception but the writer's own,
-is a failure. LiteRT is there always; tflite-runtime where ``make tflite-runtime`` or `TFLITE_RUNTIME_PYTHON` put it.
+is a failure. A push tries an eighth of the suite and of the networks, ``make soak`` all. LiteRT is there always;
+tflite-runtime where ``make tflite-runtime`` or `TFLITE_RUNTIME_PYTHON` put it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,20 @@ def write() -> Once:
 
 
 @pytest.fixture(scope="module")
-def suite() -> list[Trial]:
-    return backend_trials()
+def parts(request: pytest.FixtureRequest) -> int:
+    """Parts of the suite of which one is tried."""
+    return 1 if request.config.getoption("--long") else 8
 
 
 @pytest.fixture(scope="module")
-def networks() -> list[Trial]:
-    """Three hundred, in a batch of 1 and, where the file leaves it open, of 2 and 5."""
-    return [trial for seed in range(300) for trial in random_net(seed)]
+def suite(parts: int) -> list[Trial]:
+    return backend_trials(parts)
+
+
+@pytest.fixture(scope="module")
+def networks(parts: int) -> list[Trial]:
+    """In a batch of 1 and, where the file leaves it open, of 2 and 5."""
+    return [trial for seed in range(320 // parts) for trial in random_net(seed)]
 
 
 def check(found: Mapping[str, Outcome], right: int) -> None:
@@ -48,8 +55,10 @@ def check(found: Mapping[str, Outcome], right: int) -> None:
 
 
 @pytest.mark.slow
-def test_every_case_of_the_suite_is_right_or_refused(engine: Engine, suite: list[Trial], write: Once) -> None:
-    check(attempt(suite, engine, write=write), 1060)
+def test_every_case_of_the_suite_is_right_or_refused(
+    engine: Engine, suite: list[Trial], write: Once, parts: int
+) -> None:
+    check(attempt(suite, engine, write=write), 1060 if parts == 1 else 120)
 
 
 @pytest.mark.slow

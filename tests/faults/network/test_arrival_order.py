@@ -20,7 +20,8 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Reading
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
+from tests.long_tier import Tier
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def test_every_order_within_the_bound_gives_the_same_windows(tier: Tier, seed: i
     windows = 0
 
     @settings(
-        max_examples=tier(500, 5_000), deadline=None, database=None, derandomize=not tier.long,
+        max_examples=tier(200, 5_000), deadline=None, database=None, derandomize=not tier.long,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(

@@ -19,9 +19,10 @@ from edge_runtime.base.system.retry import Retry
 from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.metrics import Metrics
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.network.traffic import Answering, Sensor, turn, until
 from tests.faults.oracle import History
+from tests.long_tier import Tier
 from tests.mosquitto import Mosquitto, needs_mosquitto
 
 RETRY = Retry(base_s=0.05, cap_s=1.0)

@@ -16,8 +16,9 @@ import pytest
 
 from edge_runtime.base.system.retry import Retry
 from edge_runtime.cloud.config import EscalationConfig
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.network.endpoint import PATIENCE_S, RIGHT, Answer, Device, Endpoint
+from tests.long_tier import Tier
 
 SOON = Retry(base_s=0.01, cap_s=0.05)
 SLOW_S = 0.1

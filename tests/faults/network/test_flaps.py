@@ -25,7 +25,7 @@ from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.mqtt.connector import Connector
 from edge_runtime.metrics import Metrics
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.network.endpoint import RIGHT, Device, Endpoint
 from tests.faults.network.proxy import (
     Bandwidth,
@@ -39,6 +39,7 @@ from tests.faults.network.proxy import (
 )
 from tests.faults.network.traffic import Answering, Sensor, turn, until
 from tests.faults.oracle import History
+from tests.long_tier import Tier
 from tests.mosquitto import Mosquitto, free_port, needs_mosquitto
 
 CAP_S = 0.04
@@ -206,7 +207,7 @@ def test_cloud_flaps_lose_nothing_that_was_accepted(
     tmp_path: Path, rng: random.Random, tier: Tier, note: Note, retry: Recorded
 ) -> None:
     """Requests are cut anywhere: in the handshake, in the question, in the answer."""
-    flaps = tier(500, 10_000)
+    flaps = tier(200, 10_000)
     with Endpoint(lambda _rows: RIGHT) as endpoint, Proxy(endpoint.port) as proxy, Device(
         tmp_path, proxy.port, retry=retry, timeout_s=0.1, connect_timeout_s=0.1, deadline_s=0.5
     ) as device:  # fmt: skip

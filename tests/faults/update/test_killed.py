@@ -21,8 +21,9 @@ import pytest
 
 from tests.edge_runtime.operate.update.devices import HOP, Factory, announcement, drop, state_of
 from tests.edge_runtime.operate.update.files import FileServer
-from tests.faults.conftest import Note, Tier
+from tests.faults.conftest import Note
 from tests.faults.update.victims import Life, Victims
+from tests.long_tier import Tier
 
 SHORT: dict[str, Any] = {"shadow_windows": 2, "trial_windows": 2}
 

@@ -85,18 +85,18 @@ def play(stream: Stream, manifest: Manifest) -> Run:
         Intake(IntakeConfig(), 10, metrics, SystemClock()),
         Drift(DriftConfig(), 10, metrics, SystemClock()),
     )
-    intake.follow(manifest)
-    drift.follow(manifest)
+    intake.use(manifest)
+    drift.use(manifest)
     readings = [Reading("w", stream.t, stream.values)]
-    intake.take(readings)
+    intake.read(readings)
     on: dict[str, list[bool]] = {name: [] for name in DETECTORS}
     ends, contract = [], manifest.input
     messages: dict[str, None] = {}
     every = contract.hop * -(-contract.window // contract.hop)
     for window in Windower(contract).push(readings):
-        marks = intake.look([window])
+        marks = intake.run([window])
         by_rule = bool(marks)
-        drift.look([window], marks)
+        drift.run([window], marks)
         if window.slot % every:
             continue
         alarms = {alarm.detector: alarm for alarm in drift.alarms}
@@ -286,12 +286,12 @@ def cost(one: Set) -> Report:
         spent = []
         for keys in (1, 100):
             drift = Drift(DriftConfig(), keys, Metrics(), SystemClock())
-            drift.follow(manifest)
+            drift.use(manifest)
             calls = [[window._replace(key=str(key)) for key in range(keys)] for window in stream]
             began = time.perf_counter()
             for call in calls:
                 if drift.active:
-                    drift.look(call, {})
+                    drift.run(call, {})
             spent.append(1e6 * (time.perf_counter() - began) / (keys * len(calls)))
         count = 0 if manifest.sensors is None else len(manifest.sensors.repairs)
         report.rows.append((name, count, *spent))

@@ -90,13 +90,13 @@ def play(stream: Stream, manifest: Manifest) -> Noticed:
     """Run a stream through windower and intake."""
     metrics, heard = Metrics(), Heard()
     intake = Intake(IntakeConfig(), 10, metrics, SystemClock())
-    intake.follow(manifest)
+    intake.use(manifest)
     logger = logging.getLogger("edge_runtime.signal.intake.intake")
     logger.addHandler(heard)
     try:
         readings = [Reading("w", stream.t, stream.values)]
-        intake.take(readings)
-        marks = intake.look(Windower(manifest.input).push(readings))
+        intake.read(readings)
+        marks = intake.run(Windower(manifest.input).push(readings))
     finally:
         logger.removeHandler(heard)
     first: dict[str, float] = {}
@@ -292,17 +292,17 @@ def cost() -> Report:
 def _timed(described: InputContract, references: tuple[Reference, ...], rows: Float32, size: int) -> list[float]:
     """CPU in us: the intake's a message, its a window, the windower's a message; 100 keys, 40 s each."""
     intake = Intake(IntakeConfig(), 1000, Metrics(), SystemClock())
-    intake.follow(manifest_of(described, references))
+    intake.use(manifest_of(described, references))
     windower = Windower(described)
     spent, messages, cut = [0.0, 0.0, 0.0], 0, 0
     for at in range(0, 2000, size):
         readings = [Reading(f"w{key}", T0 + at / 50, rows[at : at + size]) for key in range(100)]
         marks = [time.process_time()]
-        intake.take(readings)
+        intake.read(readings)
         marks.append(time.process_time())
         windows = windower.push(readings)
         marks.append(time.process_time())
-        intake.look(windows)
+        intake.run(windows)
         marks.append(time.process_time())
         messages, cut = messages + len(readings), cut + len(windows)
         for i in range(3):

@@ -5,7 +5,7 @@ printed. Every case has a body of 1,200 random bytes. ``disk alone`` appends and
 plain file, so it is the ceiling for the flushes of that moment: compare rows with it and with each other, not with
 another day's.
 
-- ``put`` is `Outbox.put`: accepted, durable on return. ``drain`` is `Outbox.take` and `Outbox.ack`, 64 at a time.
+- ``put`` is `Outbox.put`: accepted, durable on return. ``drain`` is `Outbox.lease` and `Outbox.ack`, 64 at a time.
 - ``steady`` puts 32 and delivers 32 in turn, as a healthy link does; the rate counts cases that went all the way.
 - ``written`` is bytes that reached the disk for each byte of body, in and out again: what a flash card wears by.
 - ``NORMAL`` is SQLite's usual setting for a write-ahead log. It loses accepted cases at a power cut; it is here to show
@@ -105,12 +105,12 @@ def run(variant: Variant, folder: Path, cases: list[HardCase]) -> None:
         for at in range(0, len(cases), variant.group):
             outbox.put(cases[at : at + variant.group])
             if variant.steady:
-                outbox.ack([case.id for case in outbox.take(variant.group, ANY_BYTES)])
+                outbox.ack([case.id for case in outbox.lease(variant.group, ANY_BYTES)])
         variant.put.append(len(cases) / (time.perf_counter() - began))
         variant.put_cpu_us.append((time.process_time() - cpu) / len(cases) * 1e6)
         if not variant.steady:
             began = time.perf_counter()
-            while taken := outbox.take(TAKE, ANY_BYTES):
+            while taken := outbox.lease(TAKE, ANY_BYTES):
                 outbox.ack([case.id for case in taken])
             variant.drain.append(len(cases) / (time.perf_counter() - began))
         variant.written.append((bytes_written() - written) / len(cases) / BODY_BYTES)

@@ -161,7 +161,7 @@ def play(check: SpectrumCheck, windows: Sequence[Window]) -> Iterator[bool]:
     key, suspect = KeySpectrum(), False
     for window in windows:
         if window.slot >= key.due:
-            found = check.look(key, window)
+            found = check.run(key, window)
             suspect = suspect if found is None else bool(found)
         yield suspect
 

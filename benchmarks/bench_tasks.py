@@ -85,7 +85,7 @@ def alarms(scores: Array, rate: float) -> Array:
     thresholds.use(bundle(rate))
     blank = np.zeros((1, 1), np.float32)
     windows = [Window("k", slot, 0.0, blank, blank, 0.0) for slot in range(len(scores))]
-    given = thresholds.follow(windows, scores.astype(np.float32).reshape(-1, 1))
+    given = thresholds.run(windows, scores.astype(np.float32).reshape(-1, 1))
     after = ~np.isnan(given[:, 1])
     return np.asarray(given[after, 0] > given[after, 1])
 

@@ -119,8 +119,8 @@ def calls(bundle: Path, messages: int) -> dict[str, Calls]:
             driver, feeder = stack.enter_context(started)
             stream = Stream(model.manifest, golden, config.streams)
             windows = -(-model.manifest.input.window // stream.samples)
-            driver.handle(stream.take(config.streams * windows))
-            found[name] = counted(driver, feeder, stream.take(messages))
+            driver.handle(stream.next(config.streams * windows))
+            found[name] = counted(driver, feeder, stream.next(messages))
     return found
 
 

@@ -88,7 +88,7 @@ def screens(state: Path) -> list[list[str]]:
     until = clock.monotonic() + _STARTED_S
     while True:
         try:
-            watcher.look()
+            watcher.ask()
             break
         except EdgeError:
             if clock.monotonic() > until:
@@ -96,15 +96,15 @@ def screens(state: Path) -> list[list[str]]:
             time.sleep(0.2)
     for _ in range(30):
         time.sleep(1.0)
-        watcher.look()
+        watcher.ask()
     keys = watcher.lines(WIDTH, HEIGHT)
     watcher.press("\x1b[B")
     watcher.press("\r")
     for _ in range(6):  # the next windows are kept
         time.sleep(1.0)
-        watcher.look()
+        watcher.ask()
     watcher.press("w")
-    watcher.look()
+    watcher.ask()
     return [keys, watcher.lines(WIDTH, HEIGHT + 4)]
 
 

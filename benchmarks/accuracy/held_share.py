@@ -182,7 +182,7 @@ def _kept(
         place = Place(group, slot)
         hard[slot] = gate.hard([place], [score])[0]
         if not hard[slot] and audited(place.id, audit_share):
-            gate.take([(False, not disputed[slot])])
+            gate.learn([(False, not disputed[slot])])
             audits += 1
     late = slice(AUDITED // 2, None)
     without = ~decide(stream, fitted, share, group)[late]

@@ -53,8 +53,8 @@ class Durability(Protocol):
         """Nothing waits for the disk."""
         ...
 
-    def take(self, readings: Sequence[Reading], done: Done) -> None:
-        """Take readings of this iteration; `done` is called when they are safe."""
+    def write(self, readings: Sequence[Reading], done: Done) -> None:
+        """Write readings of this iteration; `done` is called when they are safe."""
         ...
 
     def flush_iteration(self, windows: Sequence[Window], windower: AnyWindower) -> Done | None:

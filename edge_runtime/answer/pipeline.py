@@ -186,9 +186,9 @@ class Pipeline:
         began = self._clock.monotonic()
         if self._writes_readings and self._reading_log is not None and done is not None:
             done = Join(2, [done])  # the disk has them, and what follows from them is safe
-            self._reading_log.take(readings, done)
+            self._reading_log.write(readings, done)
         if self._intake is not None:
-            self._intake.take(readings)
+            self._intake.read(readings)
         windows = self._windower.push(readings, received)
         ended = self._clock.monotonic()
         self._metrics.stages["window"].observe(ended - began)
@@ -282,13 +282,13 @@ class Pipeline:
         waiting, self._waiting = self._waiting, []
         answers: list[Prediction] = []
         hard: list[Hard] = []
-        self._suspects = {} if self._intake is None else self._intake.look(windows)
+        self._suspects = {} if self._intake is None else self._intake.run(windows)
         if self._drift is not None and self._drift.active:
-            self._drift.look(windows, self._suspects)
+            self._drift.run(windows, self._suspects)
         for part in calls(self._model, windows):
             self._answer(part, answers, hard)
         self._cuts.clear()
-        self._out.give(answers if self._events.idle else self._events.follow(answers), hard, waiting)
+        self._out.give(answers if self._events.idle else self._events.run(answers), hard, waiting)
 
     def replace(
         self, model: Predictor, task: Task, windower: AnyWindower | None = None, *, trial: bool = False
@@ -313,7 +313,7 @@ class Pipeline:
             if windower is not None:
                 self._reading_log.change(model.manifest.input, windower)
         if model.states is not None:
-            model.states.follow(self._model.states)
+            model.states.succeed(self._model.states)
         self._use(model, trial=trial)
         self._untaught = task
         self.take_examples()
@@ -329,8 +329,8 @@ class Pipeline:
         self._metrics.counts["final_total"] += len(answers) - len(corrections)
         if corrections:
             outcomes = [(answer.hard, self._task.upheld(answer)) for answer in corrections]
-            self._agreement.take(outcomes)
-            self._gate.take(outcomes)
+            self._agreement.learn(outcomes)
+            self._gate.learn(outcomes)
         self._out.send(answers, [done])
 
     def _use(self, model: Predictor, *, trial: bool = False) -> None:
@@ -345,9 +345,9 @@ class Pipeline:
         if self._selection is not None:
             self._selection.history = manifest.input.history
         if self._intake is not None:
-            self._intake.follow(manifest)
+            self._intake.use(manifest)
         if self._drift is not None:
-            self._drift.follow(manifest)
+            self._drift.use(manifest)
         self._events.use(manifest)
         self._gate.use(manifest)
         for follower in self._followers:
@@ -399,7 +399,7 @@ class Pipeline:
         """
         task = self._task
         for follower in self._active:  # rule 1
-            numbers = follower.follow(windows, numbers, self._suspects)
+            numbers = follower.run(windows, numbers, self._suspects)
         decision = task.decide(numbers)  # rule 2
         if self._gate.active:
             decision = decision._replace(hard=self._gate.hard(windows, decision.trust, self._suspects))

@@ -147,7 +147,7 @@ class App:
             self.outbox = None if self.cloud is None else self.cloud.outbox
             self.escalator = escalator = None if self.cloud is None else self.cloud.escalator
             if escalator is not None:
-                self.host.on_change(lambda model, _: escalator.follow(model.manifest))
+                self.host.on_change(lambda model, _: escalator.use(model.manifest))
             # What is known of each key, what of it is kept over a restart, and the way of a message.
             max_keys = config.window.max_keys
             self.events = EventTracker(
@@ -311,7 +311,7 @@ class App:
             on_status=self._publish_governor_status,
         )
         stack.callback(governor.close)
-        self.host.on_change(lambda _, chain: governor.follow(chain))
+        self.host.on_change(lambda _, chain: governor.use(chain))
         return governor
 
     def _publish(self, answers: Sequence[Correction | FinalAnswer], done: Done) -> None:

@@ -168,10 +168,10 @@ class Committer:
         self._loads.append((name, then))
 
     def wait_s(self) -> float:
-        """Return the seconds until `look` is worth calling while the disk fails; 0 when it is now."""
+        """Return the seconds until `retry` is worth calling while the disk fails; 0 when it is now."""
         return max(0.0, self._again_at - self._clock.monotonic())
 
-    def look(self) -> None:
+    def retry(self) -> None:
         """Try whether the disk works again, when it is time; to be called now and then."""
         if self.failure_reason and self.wait_s() == 0:
             try:

@@ -121,9 +121,9 @@ class Escalator:
         self.writer.commits.start()
         self.forwarder.thread.start()
 
-    def follow(self, manifest: Manifest) -> None:
+    def use(self, manifest: Manifest) -> None:
         """Read the cloud's answers by the bundle that answers from now on."""
-        self._model.follow(manifest)
+        self._model.use(manifest)
 
     def begin_without_outbox(self, error: StoreError) -> None:
         """Run without an outbox that could not be opened, for a reason that may pass; before `start`."""

@@ -108,7 +108,7 @@ class Forwarder:
                 self._unreadable = str(error)
                 worked, patience_s = False, _UNREADABLE_S
             if not worked:
-                self._model.look()
+                self._model.probe()
                 # Woken by the next commit; the time-out serves retries that come due and a breaker that may close.
                 self._work.wait(max(0.05, min(patience_s, self.breaker.wait_s() or patience_s)))
                 self._work.clear()
@@ -119,7 +119,7 @@ class Forwarder:
             return False  # corrections pile up before the sinks: ask no more until they flow
         asked = False
         try:
-            cases = self._outbox.take(self._config.max_batch, max_bytes=_MAX_BYTES)
+            cases = self._outbox.lease(self._config.max_batch, max_bytes=_MAX_BYTES)
             if not cases:
                 return False
             if not self.breaker.allow():

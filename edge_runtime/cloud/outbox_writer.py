@@ -133,7 +133,7 @@ class OutboxWriter:
         self._loop.call_soon_threadsafe(lambda: self._committed(submissions, refused))
 
     def _after_commit(self, jobs: Sequence[_Job]) -> None:
-        self._committer.look()
+        self._committer.retry()
         self._ack([job for job in jobs if isinstance(job, _Acked)])
         for job in jobs:
             if isinstance(job, _Save):

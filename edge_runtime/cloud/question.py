@@ -55,7 +55,7 @@ class CloudModel:
         self._look_at = 0.0
         self._input_name = ""
         self._name = ""
-        self.follow(manifest)
+        self.use(manifest)
         if not self.task.asked:
             raise ConfigError(
                 f"the cloud cannot be asked about answers of kind {manifest.output.kind!r}; take [cloud] out"
@@ -67,7 +67,7 @@ class CloudModel:
         self.checked = False
         """It is known to take what this device sends. False looks again before the next case."""
 
-    def follow(self, manifest: Manifest) -> None:
+    def use(self, manifest: Manifest) -> None:
         """Read the cloud's answers by this bundle from now on, which has the labels of before. On any thread."""
         self._reader = build_task(manifest, labels=self._config.labels), manifest.model
 
@@ -76,7 +76,7 @@ class CloudModel:
         """Meaning of what the cloud answers."""
         return self._reader[0]
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Learn whether short cases may be sent, before the first one; to be called while there is nothing to ask."""
         now = self._clock.monotonic()
         if self.takes_short is None and self._context and now >= self._look_at:

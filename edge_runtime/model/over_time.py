@@ -113,9 +113,7 @@ class AnswersOverTime:
         """The bundle that answers has something to filter by."""
         return self.spec is not None
 
-    def follow(
-        self, windows: Sequence[Window], answers: Float32, suspects: Collection[tuple[str, int]] = ()
-    ) -> Float32:
+    def run(self, windows: Sequence[Window], answers: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
         """Return what the answers become.
 
         Args:

@@ -116,7 +116,7 @@ class ReadingLogUser(User):
     def submit(self, i: int) -> None:
         reading_log, windower = self.bench.reading_log, self.bench.windower
         reading = Reading("k", 1000.0 + i / 10, np.zeros((1, 2), np.float32))
-        reading_log.take([reading], self.done(i))
+        reading_log.write([reading], self.done(i))
         reading_log.flush_iteration(windower.push([reading]), windower)
 
     def lost(self) -> int:

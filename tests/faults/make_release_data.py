@@ -61,11 +61,11 @@ def write_outbox(path: Path, *, closed: bool) -> dict[str, Any]:
         outbox = Outbox(config, clock)
         outbox.put(cases())
         clock.advance(5.0)
-        delivered = [case.id for case in outbox.take(4, 2**20)]
+        delivered = [case.id for case in outbox.lease(4, 2**20)]
         outbox.ack(delivered)
-        waiting = [case.id for case in outbox.take(3, 2**20)]
+        waiting = [case.id for case in outbox.lease(3, 2**20)]
         outbox.retry(waiting, 60.0, "no answer")
-        dead = [case.id for case in outbox.take(2, 2**20)]
+        dead = [case.id for case in outbox.lease(2, 2**20)]
         outbox.move_to_dead_letters(dead, "rejected", "no")
         outbox.put_state("budget", b"7")
         if closed:
@@ -95,7 +95,7 @@ def write_journal(folder: Path, *, closed: bool) -> None:
         reading_log = ReadingLog(config, loop=loop, metrics=Metrics(), clock=SystemClock())
         reading_log.recover(CONTRACT, WindowConfig(), windower, lambda _windows, _settled: None)[1]()
         for n, reading in enumerate(readings()[:CASES]):
-            reading_log.take([reading], lambda: None)
+            reading_log.write([reading], lambda: None)
             settled = reading_log.flush_iteration(windower.push([reading]), windower)
             if settled is not None and n < CASES - 4:
                 settled()

@@ -269,7 +269,7 @@ class Site:
         with Outbox(OutboxConfig(path=copy / self.outbox.name, live_share=0.0), clock) as outbox:
             assert damaged or outbox.damage == []
             clock.advance(3_600.0)  # whatever waits for another try is due
-            ids = {case.id for case in outbox.take(10_000, EVERYTHING)}
+            ids = {case.id for case in outbox.lease(10_000, EVERYTHING)}
             ids |= {letter.case.id for letter in outbox.dead_letters()}
             counts = outbox.counts()
         assert missing(counts) == 0, counts

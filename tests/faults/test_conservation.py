@@ -86,7 +86,7 @@ def test_every_offer_is_accounted_for(
             outbox = Outbox(config, clock, without_flushing)
     clock.advance(60.0)  # whatever waits for another try is due
     counts = outbox.counts()
-    left = {case.id for case in outbox.take(100_000, EVERYTHING)} | {one.case.id for one in outbox.dead_letters()}
+    left = {case.id for case in outbox.lease(100_000, EVERYTHING)} | {one.case.id for one in outbox.dead_letters()}
     outbox.close()
     assert missing(counts) == 0
     assert (counts.accepted, counts.delivered) == (shadow.said["accepted"], shadow.said["delivered"])
@@ -105,7 +105,7 @@ def test_every_offer_is_accounted_for(
 
 def settle(outbox: Outbox, shadow: Shadow, rng: random.Random) -> None:
     """Some leave: most delivered, some later, some never."""
-    ids = [case.id for case in outbox.take(rng.choice((4, 32)), EVERYTHING)]
+    ids = [case.id for case in outbox.lease(rng.choice((4, 32)), EVERYTHING)]
     rng.shuffle(ids)
     buried, later, rest = ids[:1], ids[1:3], ids[3:]
     outbox.move_to_dead_letters(buried, "rejected", "no")

@@ -52,10 +52,10 @@ def store(folder: Path, rng: random.Random, *, closed: bool) -> Store:
         bodies[f"watch@{number}"] = body
         outbox.put([HardCase(f"watch@{number}", "watch", 0.0, 30.0, number % 2, 0.5, body, b"{}")])
         if number == 120:
-            delivered = [case.id for case in outbox.take(50, EVERYTHING)]
+            delivered = [case.id for case in outbox.lease(50, EVERYTHING)]
             outbox.ack(delivered)
-            outbox.retry([case.id for case in outbox.take(20, EVERYTHING)], 50.0, "again")
-            outbox.move_to_dead_letters([case.id for case in outbox.take(20, EVERYTHING)], "rejected", "no")
+            outbox.retry([case.id for case in outbox.lease(20, EVERYTHING)], 50.0, "again")
+            outbox.move_to_dead_letters([case.id for case in outbox.lease(20, EVERYTHING)], "rejected", "no")
     if closed:
         outbox.close()
     files = {name: path.read_bytes() for name in (NAME, f"{NAME}-wal") if (path := folder / name).exists()}
@@ -78,9 +78,9 @@ def examine(folder: Path, before: Store, log_is_whole: bool) -> str:
     look_at(config)
     with Outbox(config, clock, without_flushing) as outbox:
         clock.advance(60.0)
-        cases = outbox.take(10_000, EVERYTHING)
+        cases = outbox.lease(10_000, EVERYTHING)
         cases += [letter.case for letter in outbox.dead_letters()]  # one that cannot be read is queued again
-        while more := outbox.take(10_000, EVERYTHING):  # damage that is met on the way ends the leases of what was lost
+        while more := outbox.lease(10_000, EVERYTHING):  # damage met on the way ends the leases of what was lost
             cases += more
         assert outbox.put([HardCase("fresh@1", "fresh", 0.0, 30.0, 0, 0.5, b"fresh", b"{}")]).accepted
         counts, damage = outbox.counts(), outbox.damage
@@ -94,7 +94,7 @@ def examine(folder: Path, before: Store, log_is_whole: bool) -> str:
         assert counts.dropped["damaged"] >= len(lost), f"{len(lost)} gone, {counts.dropped['damaged']} counted"
     with Outbox(config, clock, without_flushing) as outbox:  # no crash loop: what was mended stays mended
         assert outbox.damage == []
-        assert "fresh@1" in {case.id for case in outbox.take(10_000, EVERYTHING)}
+        assert "fresh@1" in {case.id for case in outbox.lease(10_000, EVERYTHING)}
         assert missing(outbox.counts()) == 0
     if damage:
         return "set aside, ledger gone" if unknown else "set aside"

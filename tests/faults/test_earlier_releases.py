@@ -57,7 +57,7 @@ def test_an_outbox_of_every_release_opens_whole(release: Path, name: str, tmp_pa
         assert outbox.get_state("budget") == expected["budget"].encode()
         clock.advance(120.0)
         dead = {letter.case.id: letter.case for letter in outbox.dead_letters()}
-        found = {case.id: case for case in outbox.take(1_000, 2**30)} | dead
+        found = {case.id: case for case in outbox.lease(1_000, 2**30)} | dead
         assert sorted(dead) == expected["dead"]
         assert found.keys() == expected["cases"].keys()
         for id_, wanted in expected["cases"].items():

@@ -5,7 +5,7 @@ else is missing, and nothing that was committed before.
 
 Mutations that were seen to fail here: not counting what a failed commit drops (``outbox_error`` in
 `Escalator._committed`) or what is refused while it fails (in `Escalator.submit`); an application that ends when its
-outbox cannot be opened (`SavedBudget.open`); never trying again (`Committer.look`).
+outbox cannot be opened (`SavedBudget.open`); never trying again (`Committer.retry`).
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def test_an_outbox_at_its_limit_refuses_cases_and_never_readings(memory: Path, n
 
 
 def drain_at_random(outbox: Outbox, rng: random.Random) -> None:
-    while taken := outbox.take(rng.choice((1, 4, 64)), EVERYTHING):
+    while taken := outbox.lease(rng.choice((1, 4, 64)), EVERYTHING):
         ids = [one.id for one in taken]
         if rng.random() < 0.2:
             outbox.retry(ids, 0.0, "refused")

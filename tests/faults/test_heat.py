@@ -264,7 +264,7 @@ def stream(tmp_path: Path, governed: bool) -> tuple[Bench, Oven, Governor, list[
         oven.update()
         if governed and bench.clock.monotonic() - looked >= CONFIG.period_s:
             looked = bench.clock.monotonic()
-            made.consider(board.look())
+            made.consider(board.read())
         levels.append(made.level)
     oven.close()
     bench.balance()

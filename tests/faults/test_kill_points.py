@@ -116,7 +116,7 @@ def test_killed_at_every_call_of_a_salvage_it_loses_nothing(
         stored = site.begin_with(cases)
         with Outbox(OutboxConfig(path=site.outbox, live_share=0.0), SimulatedClock()) as outbox:
             outbox.put([HardCase(f"gone@{n}", "", 0.0, 60.0, 0, 0.5, rng.randbytes(3_000), b"{}") for n in range(40)])
-            outbox.ack([case.id for case in outbox.take(40, 2**30)])
+            outbox.ack([case.id for case in outbox.lease(40, 2**30)])
             outbox.put(stored[:55])  # in pages that were used before: the rebuilt file has others there
         with Outbox(OutboxConfig(path=site.outbox, live_share=0.0), SimulatedClock()) as outbox:
             outbox.put(stored[55:])

@@ -68,15 +68,15 @@ class Life:
                     group = [self._case(f"watch@{step}-{i}") for i in range(self.rng.choice((1, 1, 2, 8)))]
                     self.safe |= set(outbox.put(group).accepted)
                 case "deliver":
-                    ids = [case.id for case in outbox.take(self.rng.choice((1, 4, 16)), EVERYTHING)]
+                    ids = [case.id for case in outbox.lease(self.rng.choice((1, 4, 16)), EVERYTHING)]
                     self.safe -= set(ids)
                     disk.mark(Promised(self.safe, self.gone))
                     outbox.ack(ids)
                     self.gone |= set(ids)
                 case "retry":
-                    outbox.retry([case.id for case in outbox.take(3, EVERYTHING)], 5.0, "no answer")
+                    outbox.retry([case.id for case in outbox.lease(3, EVERYTHING)], 5.0, "no answer")
                 case "dead letter":
-                    outbox.move_to_dead_letters([case.id for case in outbox.take(1, EVERYTHING)], "rejected", "no")
+                    outbox.move_to_dead_letters([case.id for case in outbox.lease(1, EVERYTHING)], "rejected", "no")
                 case "state":
                     outbox.put_state("budget", self.rng.randbytes(40))
                 case _:
@@ -100,7 +100,7 @@ def check(image: Image, folder: Path, bodies: dict[str, bytes], connect: Connect
         assert outbox.damage == [], where
         assert missing(outbox.counts()) == 0, where
         clock.advance(10.0)  # what waits for another try is due
-        cases = outbox.take(10_000, EVERYTHING) + [letter.case for letter in outbox.dead_letters()]
+        cases = outbox.lease(10_000, EVERYTHING) + [letter.case for letter in outbox.dead_letters()]
         assert outbox.counts().dropped["damaged"] == 0, where
     found = {case.id for case in cases}
     assert all(bodies.get(case.id) == case.body for case in cases), f"{where}: a body that nobody put"

@@ -77,7 +77,7 @@ class EventTracker:
         """Answers go through as they are: there is no rule, and no end to tell."""
         return not self.rules and not self._waiting
 
-    def follow(self, answers: Iterable[Prediction]) -> list[Prediction | Event]:
+    def run(self, answers: Iterable[Prediction]) -> list[Prediction | Event]:
         """Return the answers, in their order, each with the events that begin or end with it behind it."""
         out: list[Prediction | Event] = [*self._waiting]
         self._waiting = []

@@ -197,13 +197,13 @@ class AdaptiveGate:
             self._show()
         return decided
 
-    def take(self, corrections: Iterable[tuple[bool, bool]]) -> None:
-        """Take the cloud's answers: whether the device's was hard, and whether it was upheld; audits are not hard."""
+    def learn(self, corrections: Iterable[tuple[bool, bool]]) -> None:
+        """Learn from what the cloud answered: whether each case was hard, which audits are not, and was upheld."""
         promise = self._promise
         if promise is not None:
             for hard, upheld in corrections:
                 if not hard:
-                    promise.take(wrong=not upheld)
+                    promise.audit(wrong=not upheld)
             self._share = promise.share
 
     def _begin(self, key: str) -> _Key:

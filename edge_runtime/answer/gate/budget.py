@@ -28,7 +28,7 @@ class _Bucket:
         self.at = now
         return self.level
 
-    def take(self, _now: float, price: float) -> None:
+    def spend(self, _now: float, price: float) -> None:
         self.level -= price
 
 
@@ -50,7 +50,7 @@ class _Day:
             del self.hours[hour]
         return self.allowance - self.hours.total()
 
-    def take(self, now: float, price: float) -> None:
+    def spend(self, now: float, price: float) -> None:
         self.hours[int(now // HOUR_S)] += int(price)  # rule 1
 
     def describe(self, now: float, price: float) -> str:
@@ -116,7 +116,7 @@ class Budget:
                 return name
         for _, bound, at, price in bounds:
             if bound is not None:
-                bound.take(at, price)
+                bound.spend(at, price)
         return None
 
     def describe(self, refused: str, size: int) -> str:
@@ -161,7 +161,7 @@ class Budget:
             if name in state:
                 spent += max(0, day.allowance - int(state[name]))
             day.hours = Counter({int(hour): n for hour, n in state.get("hours", {}).get(name, {}).items()})
-            day.take(self._now(), spent)
+            day.spend(self._now(), spent)
 
     def _now(self) -> float:
         return self._clock.monotonic() + self._ahead

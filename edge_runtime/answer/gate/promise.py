@@ -38,8 +38,8 @@ class Promise:
         self._aim = AIM * max_error
         self._asked = self.share = asked
 
-    def take(self, *, wrong: bool) -> None:
-        """Take an audit."""
+    def audit(self, *, wrong: bool) -> None:
+        """Count an audit."""
         self.restore(self.share * math.exp(GAIN * (wrong - self._aim)))
 
     def restore(self, share: float) -> None:

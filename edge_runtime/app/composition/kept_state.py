@@ -199,7 +199,7 @@ class KeptState:
 
         kept = KeptEpochs(path, pipeline.epochs, pipeline.given, pipeline.marks)
         kept.begin()
-        if state := self._soft_state(path, kept.take, kept.restore):
+        if state := self._soft_state(path, kept.save, kept.restore):
             state.write_now()  # from now on a file that is not there is lost
 
     def _open_examples(self, examples: LearntExamples, pipeline: Pipeline, publish_status: PublishStatus) -> None:

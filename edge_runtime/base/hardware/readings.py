@@ -90,7 +90,7 @@ class Board:
         profile = self.profile
         return bool(profile.temperatures or profile.throttling or profile.power or profile.batteries or self._counters)
 
-    def look(self) -> SensorReadings:
+    def read(self) -> SensorReadings:
         """Read everything that the profile names."""
         self._unreadable = 0
         now = self._clock.monotonic()

@@ -63,8 +63,8 @@ class SoundStream:
         """Move the clock to the time of the next piece: what was lost is not known."""
         self._forgot = True
 
-    def take(self, samples: Float32, t: float, drift_s: float, *, lost: int = 0) -> list[Piece]:
-        """Take a piece.
+    def push(self, samples: Float32, t: float, drift_s: float, *, lost: int = 0) -> list[Piece]:
+        """Push a piece.
 
         Args:
             samples: (n, channels), at least one.

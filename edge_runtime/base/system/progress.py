@@ -81,7 +81,7 @@ class Progress:
         self._done = done
         self._draw_if_due(detail)
 
-    def say(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """Write a line that stays, terminal or not."""
         self.wipe()
         self._stream.write(f"{line}\n")

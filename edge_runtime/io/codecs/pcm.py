@@ -242,7 +242,7 @@ class PcmCodec:
             t = self._behind_queue(held, t)
         lost = self._lost(held, payload, sound, held.stream.next_t - t, drift_s)
         held.length = n
-        return [Reading(key, at, values) for at, values in held.stream.take(sound.samples, t, drift_s, lost=lost)]
+        return [Reading(key, at, values) for at, values in held.stream.push(sound.samples, t, drift_s, lost=lost)]
 
     def is_costly(self, payload: bytes) -> bool:
         """Return whether a message's rate is a new one, whose filter has to be designed, or it takes many products."""

@@ -572,7 +572,7 @@ class BrokerClient:
         inbound_queue = self._inbound_queue
         if self._loop is not None:
             self._loop.arrived(len(publishes))
-        if inbound_queue.take(publishes) and self._loop is not None:
+        if inbound_queue.put(publishes) and self._loop is not None:
             self._loop.skip_linger()
         if inbound_queue.held_bytes > self.config.max_held_bytes:
             self._too_much()

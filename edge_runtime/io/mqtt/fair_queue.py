@@ -51,8 +51,8 @@ class _Turns:
         self.keys[key] = deque((one,))
         self._prefixes.setdefault(prefix, deque()).append(key)
 
-    def take(self) -> Waiting:
-        """Take the message whose turn it is; there is one."""
+    def pop(self) -> Waiting:
+        """Pop the message whose turn it is; there is one."""
         prefixes, keys = self._prefixes, self.keys
         while True:
             prefix, turns = next(iter(prefixes.items()))
@@ -129,18 +129,18 @@ class FairQueue:
         self.waiting -= len(taken)
         return taken
 
-    def take(self, most: int) -> tuple[list[Publish], float]:
-        """Take messages whose turn it is, and the time at which the first of them was read."""
+    def pop(self, most: int) -> tuple[list[Publish], float]:
+        """Pop messages whose turn it is, and the time at which the first of them was read."""
         known, new = self._known, self._new
         taken: list[Publish] = []
         oldest = float("inf")
         for _ in range(min(most, self.waiting)):
             self._taken += 1
             if new.keys and (not known.keys or self._taken % NEW_EVERY == 0):  # rule 2
-                publish, received = new.take()
+                publish, received = new.pop()
                 self._new_bytes -= len(publish[1]) + _OVERHEAD_BYTES
             else:
-                publish, received = known.take()
+                publish, received = known.pop()
             taken.append(publish)
             oldest = min(oldest, received)
         self.waiting -= len(taken)

@@ -45,8 +45,8 @@ class PahoOutboundQueue(OutboundQueue):
         for packet_id in [k for k, (message, _) in self._inflight.items() if not message.qos]:
             self._drop(self._inflight.pop(packet_id), "publish_connection_lost")
 
-    def take(self) -> Entry | None:
-        """Take the next message to give to paho, None where the window or the queue ends."""
+    def pop(self) -> Entry | None:
+        """Pop the next message to give to paho, None where the window or the queue ends."""
         if self._limits is None or not self._queue or self.inflight >= self._limits.window:
             return None
         entry = self._queue.popleft()
@@ -131,7 +131,7 @@ class FallbackConnection(Connection):
                 client.ack(packet_id, 1)
             for packet_id in acks.pubrecs:
                 client.ack(packet_id, 2)
-        while (entry := outbound_queue.take()) is not None:
+        while (entry := outbound_queue.pop()) is not None:
             self._publish(outbound_queue, entry)
         if client.want_write():
             client.loop_write()

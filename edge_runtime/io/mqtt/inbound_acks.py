@@ -38,7 +38,7 @@ class AckGroup:
         if not self._waiting:
             self._finish()
 
-    def follow(self, earlier: AckGroup) -> None:
+    def finish_after(self, earlier: AckGroup) -> None:
         """Finish after another one: it holds the first copy of a message that came again."""
         if not earlier.finished and self not in earlier._followers:
             earlier._followers.append(self)
@@ -130,7 +130,7 @@ class InboundAcks:
             if publish[3] == 2:
                 earlier = self._first_copy.setdefault(publish[2], ack_group)
                 if earlier is not ack_group:
-                    ack_group.follow(earlier)
+                    ack_group.finish_after(earlier)
                     continue
             fresh.append(publish)
         return fresh, ack_group

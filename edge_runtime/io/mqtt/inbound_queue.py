@@ -79,7 +79,7 @@ class InboundQueue:
         self.inbound_acks.begin(session_present=session_present)
         self._linger_policy = LingerPolicy(linger_s, self._most_unacked)
 
-    def take(self, publishes: list[Publish]) -> bool:
+    def put(self, publishes: list[Publish]) -> bool:
         """Hand over messages that came together, or hold them back.
 
         Returns:
@@ -110,7 +110,7 @@ class InboundQueue:
             ack_group.wait_for(0)
 
     def release(self) -> bool:
-        """Hand over what was held, as far as acknowledgements allow, and a part of a backlog; returns as `take`."""
+        """Hand over what was held, as far as acknowledgements allow, and a part of a backlog; returns as `put`."""
         skip_linger = False
         if self._fair.waiting:
             self._release_fairly(self._next_part())
@@ -153,7 +153,7 @@ class InboundQueue:
         return self._part
 
     def _release_fairly(self, most: int) -> None:
-        publishes, received = self._fair.take(most)
+        publishes, received = self._fair.pop(most)
         self.held_bytes -= weight(publishes)
         if publishes:
             self._router.deliver(publishes, received, None)

@@ -120,7 +120,7 @@ class Score:
             self._pairs[prediction.key][row, column] += 1
 
     def counts(self) -> Counts:
-        """Return all that was counted, as plain data for `take`."""
+        """Return all that was counted, as plain data for `merge`."""
         pairs = {key: [[*pair, n] for pair, n in own.items()] for key, own in self._pairs.items()}
         return {
             "unlabelled": self.unlabelled,
@@ -129,7 +129,7 @@ class Score:
             "pairs": pairs,
         }
 
-    def take(self, counts: Counts) -> None:
+    def merge(self, counts: Counts) -> None:
         """Add what another score of the same classes has counted."""
         self.unlabelled += counts["unlabelled"]
         self.unanswered += counts["unanswered"]

@@ -57,10 +57,10 @@ class Tally:
         self.hard += sum(prediction.hard for prediction in predictions)
 
     def counts(self) -> Tallied:
-        """Return all that was counted, as plain data for `take`."""
+        """Return all that was counted, as plain data for `merge`."""
         return {"labels": dict(self.labels), "hard": self.hard}
 
-    def take(self, counts: Tallied) -> None:
+    def merge(self, counts: Tallied) -> None:
         """Add what another tally has counted."""
         self.labels.update(counts["labels"])
         self.hard += counts["hard"]

@@ -244,12 +244,12 @@ class SparkplugSink:
         device = self._node.device(answer.key, self._clock.monotonic())
         self._release(device)
         time_ms = milliseconds(time_s(answer, self._clock.wall()))
-        self._node.take(device, values(answer, ()), time_ms, done)
+        self._node.put(device, values(answer, ()), time_ms, done)
 
     def _take(self, device: Device, found: Mapping[str, Value], time_ms: int, done: Done | None) -> None:
         if self._config.max_hz:
             device.held_until = self._clock.monotonic() + 1 / self._config.max_hz
-        self._node.take(device, found, time_ms, done)
+        self._node.put(device, found, time_ms, done)
 
     def _turn(self, device: Device) -> None:
         if self._clock.monotonic() >= device.held_until - _EARLY_S:  # else an event has moved its turn

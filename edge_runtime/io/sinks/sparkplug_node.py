@@ -218,11 +218,11 @@ class EdgeNode:
         del self._devices[device.key]
         if device.held is not None:
             values, time_ms = device.held
-            self.take(device, values, time_ms, None)
+            self.put(device, values, time_ms, None)
         self._put(Record(device, None, 0, self._next_serial(), None))
 
-    def take(self, device: Device, values: Mapping[str, Value], time_ms: int, done: Done | None) -> None:
-        """Take the values of an answer; those that are not defined are left out.
+    def put(self, device: Device, values: Mapping[str, Value], time_ms: int, done: Done | None) -> None:
+        """Queue the values of an answer; those that are not defined are left out.
 
         Args:
             device: see `device`.

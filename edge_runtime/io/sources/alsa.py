@@ -166,7 +166,7 @@ class AlsaSource(DeviceStream):
         if not whole:
             return
         values = (np.frombuffer(whole, self._dtype).astype(np.float32) * self._scale).reshape(-1, self._channels)
-        pieces = self._stream.take(values, self._clock.wall() - len(values) / self._rate, RESYNC_S)
+        pieces = self._stream.push(values, self._clock.wall() - len(values) / self._rate, RESYNC_S)
         self._hand_over_samples([Reading(self._config.key, t, one, self._period_s) for t, one in pieces], len(whole))
         if self._behind:
             self._hold()

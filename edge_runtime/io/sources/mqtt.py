@@ -231,7 +231,7 @@ class MqttSource:
             readings = decoder(messages, wall)  # type: ignore[arg-type] # no stranger, so no key is None
         else:
             live, retained = split(publishes)
-            readings = self._retained.take(retained, wall, self._decode) + self._decode(live, wall)
+            readings = self._retained.decode(retained, wall, self._decode) + self._decode(live, wall)
         if readings and self._deliver is not None:
             self._deliver(readings, received, done)
         elif done is not None:

@@ -45,7 +45,7 @@ class Retained:
         default = contract.resample if contract is not None else ""
         self._previous = [(channel.resample or default) == "previous" for channel in channels]
 
-    def take(
+    def decode(
         self,
         publishes: Sequence[Publish],
         wall: float,

@@ -153,7 +153,7 @@ class StateStore:
             self._count("replaced", len(self._rows))
             self._clear()
 
-    def follow(self, before: StateStore | None) -> None:
+    def succeed(self, before: StateStore | None) -> None:
         """Take over from the states of another model; keys that are not known here begin again (rule 4)."""
         if before is not None and before is not self:
             self._count("replaced", len(before.keys() - self._rows.keys()))

@@ -22,7 +22,7 @@ class Follower(Protocol):
         """Follow what this bundle says from now on."""
         ...
 
-    def follow(
+    def run(
         self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = (), /
     ) -> Float32:
         """Return the numbers that the next follower, or the task, reads.

@@ -86,7 +86,7 @@ class KeyThresholds:
     def _warm_up(self) -> int:
         return math.ceil(round(WARM_UP / self._rate, 9))
 
-    def follow(self, windows: Sequence[Window], scores: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
+    def run(self, windows: Sequence[Window], scores: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
         """Put the threshold of its key behind each score, and learn from the score.
 
         Args:

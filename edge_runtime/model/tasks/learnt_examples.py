@@ -157,9 +157,7 @@ class LearntExamples:
             return task
         return task.taught(as_examples(own))
 
-    def follow(
-        self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()
-    ) -> Float32:
+    def run(self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
         """Remember the numbers of windows for a while (rule 5), not of suspect ones; returns them as they are."""
         most = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
         for window, row in zip(windows, numbers, strict=True):

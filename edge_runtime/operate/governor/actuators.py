@@ -96,7 +96,7 @@ class VariantActuator:
         """Return the best variant that may answer."""
         return None if self._fallback_chain is None else self._fallback_chain.backends[self._fallback_chain.limit].name
 
-    def follow(self, fallback_chain: FallbackChain | None) -> None:
+    def use(self, fallback_chain: FallbackChain | None) -> None:
         """Another model has taken over: the steps taken hold for it too, as far as it has any."""
         self._fallback_chain = fallback_chain
         if fallback_chain is None:

@@ -122,7 +122,7 @@ class Governor:
 
         def watch() -> None:
             while not self._stop.is_set():
-                loop.call_soon_threadsafe(functools.partial(self.consider, self._board.look()))
+                loop.call_soon_threadsafe(functools.partial(self.consider, self._board.read()))
                 self._stop.wait(self._config.period_s)
 
         self._thread = threading.Thread(target=watch, name="governor", daemon=True)
@@ -134,11 +134,11 @@ class Governor:
         if self._thread is not None:
             self._thread.join(1.0)  # a sensor that hangs keeps its thread
 
-    def follow(self, fallback_chain: FallbackChain | None) -> None:
+    def use(self, fallback_chain: FallbackChain | None) -> None:
         """Govern another fallback chain from now on, since another model has taken over."""
         for actuator in self._actuators:
             if isinstance(actuator, VariantActuator):
-                actuator.follow(fallback_chain)
+                actuator.use(fallback_chain)
 
     def consider(self, sensors: SensorReadings) -> None:
         """Act on one look at the board."""
@@ -233,7 +233,7 @@ def governor_of(
     Args:
         config: limits, order and pace of the steps.
         pipeline: the pipeline whose rate it may lower.
-        fallback_chain: variants that it may change; None where there is one alone. See `Governor.follow`.
+        fallback_chain: variants that it may change; None where there is one alone. See `Governor.use`.
         budget: the cloud's bounds; None where there is no cloud.
         share: share of windows that may go to the cloud while all is well.
         metrics: see `Governor`.

@@ -41,7 +41,7 @@ class Clocks:
         self._newest: dict[str, float] = {}
         self._looked = 0.0
 
-    def look(self, now: float, wall: float, states: Callable[[], Sequence[KeyState]]) -> str:
+    def line(self, now: float, wall: float, states: Callable[[], Sequence[KeyState]]) -> str:
         """Return the line that is due, or nothing.
 
         Args:

@@ -425,16 +425,16 @@ class DropReporter:
         self._samples_before = self._metrics.counts["samples_total"]
         self._windows_before = self._metrics.counts["windows_total"]
         self._warned = Counter(self._before)
-        self._timer = loop.call_every(EVERY_S, lambda: self.look(loop.clock.monotonic()))
+        self._timer = loop.call_every(EVERY_S, lambda: self.report(loop.clock.monotonic()))
 
     def stop(self) -> None:
         """Look for the last time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self.look(0.0, last=True)
+            self.report(0.0, last=True)
 
-    def look(self, now: float, *, last: bool = False) -> None:
+    def report(self, now: float, *, last: bool = False) -> None:
         """Log what is due.
 
         Args:

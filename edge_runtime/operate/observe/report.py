@@ -197,7 +197,7 @@ class Report:
             gauges = self._subject.metrics.gauges
             names = {"temperature_c": "temperature_celsius", "power_w": "power_watts", "throttled": "throttled"}
             return {short: gauges[name] for short, name in names.items() if name in gauges}
-        sensors = self._board.look()
+        sensors = self._board.read()
         found = {
             "temperature_c": sensors.temperature,
             "power_w": sensors.watts,

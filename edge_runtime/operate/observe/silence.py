@@ -112,14 +112,15 @@ class SilenceReporter:
         """
         if self._watched:
             self._snapshot()
-            loop.call_every(min(self._after_s, EVERY_S), lambda: self.look(self._clock.monotonic(), contract(), states))
+            every_s = min(self._after_s, EVERY_S)
+            loop.call_every(every_s, lambda: self.report(self._clock.monotonic(), contract(), states))
 
-    def look(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> None:
+    def report(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> None:
         """Log the first line that is due (rule 8), at monotonic second `now`."""
         self._look_at_sources(now)
         for line in (
-            self._unfinished.look(now, contract, states),
-            self._clocks.look(now, self._clock.wall(), states),
+            self._unfinished.line(now, contract, states),
+            self._clocks.line(now, self._clock.wall(), states),
         ):
             if line:
                 self._lines.append(line)

@@ -71,7 +71,7 @@ class UnfinishedWindows:
         self._warned_samples = 0
         self._newest: Mapping[str, float] = {}
 
-    def look(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> str:
+    def line(self, now: float, contract: InputContract, states: Callable[[], Sequence[KeyState]]) -> str:
         """Return the line that is due, or nothing.
 
         Args:

@@ -281,7 +281,7 @@ class Connection:
         try:
             yield from self._send(stream.head())
             while True:
-                while data := stream.take(self._on_message):
+                while data := stream.read(self._on_message):
                     yield from self._send(data)
                 self._owner.enter(self, Phase.STREAM)
                 yield Wait.MESSAGE

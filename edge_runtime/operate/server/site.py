@@ -150,8 +150,8 @@ class Stream:
         if self._wake is not None:
             self._wake()
 
-    def take(self, wake: Callable[[], None]) -> bytes:
-        """Take all that waits; `wake` is called when there is more, until the next call."""
+    def read(self, wake: Callable[[], None]) -> bytes:
+        """Read all that waits; `wake` is called when there is more, until the next call."""
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._bytes = 0

@@ -341,12 +341,12 @@ class Acquisition:
 
     # -- dropped files -----------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See whether a bundle was dropped. It comes before what is being fetched, which is given up for now."""
         if self._taking or self._receiver.busy or self._store.state.on_hold:
             return
         for folder in self._folders:
-            path = folder.look()
+            path = folder.poll()
             if path is not None:
                 self._downloader.cancel()
                 self._cancel_timer()

@@ -42,8 +42,8 @@ class Chunks:
         """Bytes that are here, give or take the last part."""
         return max(0, self._size - self.missing * self._chunk)
 
-    def take(self, topic: bytes, payload: bytes) -> bool:
-        """Take one part.
+    def add(self, topic: bytes, payload: bytes) -> bool:
+        """Add one part.
 
         Returns:
             Whether the file is whole now, and on disk.

@@ -164,7 +164,7 @@ class Downloader:
         if active is not self._active or active.chunks is None or not publish[1]:
             return  # of an earlier bundle, or taken back
         try:
-            whole = active.chunks.take(publish[0], publish[1])
+            whole = active.chunks.add(publish[0], publish[1])
         except UpdateRefused as error:
             self._refused(error, active.announced.model)
             return

@@ -89,7 +89,7 @@ class DropFolder:
         self.folder = folder
         self._seen: dict[Path, tuple[int, int]] = {}
 
-    def look(self) -> Path | None:
+    def poll(self) -> Path | None:
         """Find the first file that is ready to be taken, by name."""
         seen: dict[Path, tuple[int, int]] = {}
         ready = None

@@ -146,7 +146,7 @@ class Proof:
             return 'prove = "better" needs a model that gives each window one label; set prove = "same" for this one'
         return None
 
-    def follow(self, bundle: str, against: str, attempt: int, model: Model | None = None) -> None:
+    def use(self, bundle: str, against: str, attempt: int, model: Model | None = None) -> None:
         """Turn to a candidate.
 
         Args:
@@ -167,7 +167,7 @@ class Proof:
         closed = self.standing is not None and self.standing.closed
         if store is None or closed or not self._sample.offer(window.key, store.draw(window.id)):
             return
-        assert self._decide is not None, "follow() comes first"
+        assert self._decide is not None, "use() comes first"
         ours, theirs = self._decide(np.stack((old, new))).best
         rival = Rival(bundle=bundle, against=against, attempt=attempt, old=self._labels[ours], new=self._labels[theirs])
         self._keeper.differ(window, round(float(old[ours]), 7), rival)
@@ -183,7 +183,7 @@ class Proof:
             if not begun:
                 return replace(standing_of(store, *of), closed=True)
             pair = Rival(bundle=of[0], against=of[1], attempt=of[2], old="", new="")
-            ran_s, closed, places = store.follow(pair, now)
+            ran_s, closed, places = store.begin_sample(pair, now)
             standing = standing_of(store, *of)
             enough = standing.labels.given >= looks(self._config.prove_labels)[0]
             if not closed and ((may_close and enough) or ran_s > self._config.prove_s):  # rule 3
@@ -214,7 +214,7 @@ class Proof:
         proved, answering = state.proved, state.candidate or state.running
         if proved is None or answering is None or answering.sha256 != proved.sha256:
             return False
-        self.follow(proved.sha256, proved.against, proved.attempt, model)
+        self.use(proved.sha256, proved.against, proved.attempt, model)
         return True
 
     def reversal(self, state: State) -> str | None:

@@ -144,7 +144,7 @@ class Rollout:
                 new.close()
                 self.hold_back(why)
                 return
-            proof.follow(candidate.sha256, old.model.manifest.model, self._store.state.attempt, old.model)
+            proof.use(candidate.sha256, old.model.manifest.model, self._store.state.attempt, old.model)
         if (
             old is None
             or check.difference(old.model.manifest, new.model.manifest)

@@ -377,7 +377,7 @@ class Updates:
         for path, request in inbox.requests(self.store):
             self._obey(path, request)
         if not self._obeying:
-            self._acquisition.look()
+            self._acquisition.poll()
 
     def _obey(self, path: Path, request: inbox.Request) -> None:
         rollout = self._rollout

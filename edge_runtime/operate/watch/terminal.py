@@ -48,13 +48,13 @@ class Watcher:
 
     def run(self) -> None:
         """Draw and obey keys, until ``q``; raises `ConnectionFailed` if the application is not there to begin with."""
-        self.look()
+        self.ask()
         with _raw_terminal():
             due = 0.0
             while True:
                 now = self._clock.monotonic()
                 if now >= due:
-                    self._look_again()
+                    self._ask_again()
                     self._draw()
                     due = now + EVERY_S
                 if select.select([sys.stdin], [], [], max(0.0, due - self._clock.monotonic()))[0]:
@@ -114,7 +114,7 @@ class Watcher:
         if shown and self._view.page == "keys":
             self._view.key = shown[min(self._view.chosen, len(shown) - 1)]["key"]
             self._view.page, self._detail, self._why = "key", None, None
-            self._look_again()
+            self._ask_again()
 
     def _explain(self) -> None:
         if self._view.page != "key":
@@ -126,8 +126,8 @@ class Watcher:
 
     # -- pictures ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Take a picture; raises as `Asker.ask` does."""
+    def ask(self) -> None:
+        """Ask for a picture; raises as `Asker.ask` does."""
         self._report = self._asker.report(filter_text=self._view.filter)
         if self._view.page == "key":
             try:
@@ -137,11 +137,11 @@ class Watcher:
             except EdgeError:
                 self._detail = None
 
-    def _look_again(self) -> None:
+    def _ask_again(self) -> None:
         if self._view.paused:
             return
         try:
-            self.look()
+            self.ask()
         except EdgeError as error:
             self._view.notice = str(error)
 

@@ -72,8 +72,8 @@ class Agreement:
         self._metrics = metrics
         self._outcomes: dict[str, deque[bool]] = {kind: deque(maxlen=KEPT) for kind in ("trusted", "hard")}
 
-    def take(self, answers: Iterable[tuple[bool, bool]]) -> None:
-        """Take the cloud's answers: whether the device's was hard, and whether it was upheld."""
+    def learn(self, answers: Iterable[tuple[bool, bool]]) -> None:
+        """Learn from the cloud's answers: whether the device's was hard, and whether it was upheld."""
         for hard, upheld in answers:
             self._outcomes["hard" if hard else "trusted"].append(upheld)
         shares: dict[str, Share] = {}

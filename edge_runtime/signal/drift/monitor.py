@@ -96,8 +96,8 @@ class Drift:
         found = (alarm for key in self._keys.values() for alarm in key.alarms.values())
         return sorted(found, key=lambda alarm: (alarm.since, alarm.key))
 
-    def follow(self, manifest: Manifest) -> None:
-        """Look for this bundle's faults from now on; what is known of the keys is kept if it knows the same."""
+    def use(self, manifest: Manifest) -> None:
+        """Check for this bundle's faults from now on; what is known of the keys is kept if it knows the same."""
         known = None if manifest.sensors is None else (manifest.input, manifest.sensors)
         if known == self._known:
             return
@@ -109,8 +109,8 @@ class Drift:
         self._judge = judge if judge is not None and (judge.repairs or judge.own) else None
         self.active = self._judge is not None
 
-    def look(self, windows: Sequence[Window], suspects: dict[tuple[str, int], str]) -> None:
-        """Look at windows, in order for each key.
+    def run(self, windows: Sequence[Window], suspects: dict[tuple[str, int], str]) -> None:
+        """Check windows, in order for each key.
 
         Args:
             windows: all that are to be answered.

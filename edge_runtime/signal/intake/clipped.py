@@ -109,8 +109,8 @@ class ClippedCheck:
         self.works = bool(self._columns) and contract.window >= 3 * FEWEST
         """There is something to look at; shorter windows have too few samples beside a rail."""
 
-    def look(self, key: KeyClipped, window: Window) -> list[Rail]:
-        """Look at a window of a key, in order; return where it is clipped."""
+    def run(self, key: KeyClipped, window: Window) -> list[Rail]:
+        """Check a window of a key, in order; return where it is clipped."""
         found = list(rails(window.samples, self._columns, self._limits)) if self._may_have(window.samples) else []
         key.looks += 1
         rest = self._rest if key.looks < YOUNG else self._rest_later

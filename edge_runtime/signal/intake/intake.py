@@ -105,7 +105,7 @@ class Intake:
         self._names: list[str] = []
         self._length_s = 0.0
 
-    def follow(self, manifest: Manifest) -> None:
+    def use(self, manifest: Manifest) -> None:
         """Check for this model from now on; what is known of the keys is kept if it takes the same windows."""
         contract, references = manifest.input, manifest.references
         if (contract, references) == (self._contract, self._references):
@@ -127,16 +127,16 @@ class Intake:
         self._names = [channel.name for channel in contract.channels]
         self._length_s = (contract.window - 1) / contract.rate_hz
 
-    def take(self, readings: Sequence[Reading]) -> None:
-        """Look at the stamps of readings, before they become windows."""
+    def read(self, readings: Sequence[Reading]) -> None:
+        """Check the stamps of readings, before they become windows."""
         rate = self._rate
         if rate is not None:
-            rate.take(readings)
+            rate.count(readings)
             if rate.changes:
                 self._note_rates(rate)
 
-    def look(self, windows: Sequence[Window]) -> dict[tuple[str, int], str]:
-        """Look at windows, in order for each key.
+    def run(self, windows: Sequence[Window]) -> dict[tuple[str, int], str]:
+        """Check windows, in order for each key.
 
         Returns:
             Why a window is suspect, by place, for example ``rate`` or ``rate,stuck``; the others are missing.
@@ -149,7 +149,7 @@ class Intake:
                 key = self._new_key(window.key)
             elif key.seen <= window.slot < key.due:
                 continue
-            self._look_at(key, window)
+            self._check(key, window)
             if key.suspect:
                 reasons = sorted(key.suspect)
                 marked[window.place] = ",".join(reasons)
@@ -157,7 +157,7 @@ class Intake:
                     self._metrics.counts[f'suspect_windows_total{{reason="{reason}"}}'] += 1
         return marked
 
-    def _look_at(self, key: _Key, window: Window) -> None:
+    def _check(self, key: _Key, window: Window) -> None:
         slot = window.slot
         back = slot < key.seen
         end = window.start + self._length_s
@@ -166,31 +166,31 @@ class Intake:
         due = math.inf
         if self._stuck is not None:
             if back or slot >= key.stuck.due:
-                self._note_stuck(window.key, key, self._stuck.look(key.stuck, window))
+                self._note_stuck(window.key, key, self._stuck.run(key.stuck, window))
             due = key.stuck.due
         if self._clipped is not None:
-            due = min(due, self._look_at_ends(self._clipped, key, window, back=back))
+            due = min(due, self._check_ends(self._clipped, key, window, back=back))
         if self._unit is not None:
             if back or slot >= key.span.due:
-                self._note_units(window.key, key, self._unit.look(key.span, window))
+                self._note_units(window.key, key, self._unit.run(key.span, window))
             due = min(due, key.span.due)
         if self._spectrum is not None:
-            due = min(due, self._look_at_spectrum(self._spectrum, key, window, back=back))
+            due = min(due, self._check_spectrum(self._spectrum, key, window, back=back))
         key.seen = slot
         key.due = -math.inf if key.suspect or key.rates else due
 
-    def _look_at_ends(self, clipped: ClippedCheck, key: _Key, window: Window, *, back: bool) -> float:
+    def _check_ends(self, clipped: ClippedCheck, key: _Key, window: Window, *, back: bool) -> float:
         if back or window.slot >= key.clipped.due:
-            self._note_clipped(window.key, key, clipped.look(key.clipped, window))
+            self._note_clipped(window.key, key, clipped.run(key.clipped, window))
         return key.clipped.due
 
     def suspects(self) -> dict[str, str]:
         """Return the keys whose readings are suspect now, each with the checks that it fails."""
         return {name: ",".join(sorted(key.said)) for name, key in self._keys.items() if key.said}
 
-    def _look_at_spectrum(self, spectrum: SpectrumCheck, key: _Key, window: Window, *, back: bool) -> float:
+    def _check_spectrum(self, spectrum: SpectrumCheck, key: _Key, window: Window, *, back: bool) -> float:
         if back or window.slot >= key.spectrum.due:
-            self._note_spectrum(window.key, key, spectrum.look(key.spectrum, window))
+            self._note_spectrum(window.key, key, spectrum.run(key.spectrum, window))
         return key.spectrum.due
 
     # -- keys --------------------------------------------------------------------------------------------------------

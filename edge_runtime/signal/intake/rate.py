@@ -103,7 +103,7 @@ class RateCheck:
         self._high = math.inf if not known and contract.resample == "mean" else self.right_hz[1] * WITHIN
         self.changes: dict[str, deque[RateChange]] = {}
 
-    def take(self, readings: Sequence[Reading]) -> None:
+    def count(self, readings: Sequence[Reading]) -> None:
         """Count the samples of readings, in the order of arrival."""
         get = self._keys.get
         for name, t, values, _, channels in readings:

@@ -93,8 +93,8 @@ class TopMeter:
         self._stride = self.span // FRAMES
         self._window, self._hop = contract.window, contract.hop
 
-    def look(self, key: KeySpectrum, slot: int, samples: Float32) -> list[float] | None:
-        """Look at a window of a key, in order.
+    def measure(self, key: KeySpectrum, slot: int, samples: Float32) -> list[float] | None:
+        """Measure a window of a key, in order.
 
         Returns:
             Where each channel's sound ends, Hz, if the window completes a span; 0 where it is silent. Else None.
@@ -158,7 +158,7 @@ def _spans(meter: TopMeter, windows: Iterable[tuple[int, Float32]], hop: int) ->
     key, seen = KeySpectrum(), -1
     for slot, samples in windows:
         if slot >= key.due or slot != seen + hop:  # another recording begins at a slot of its own
-            tops = meter.look(key, slot, samples)
+            tops = meter.measure(key, slot, samples)
             if tops is not None:
                 yield tops
         seen = slot
@@ -178,9 +178,9 @@ class SpectrumCheck:
         self._meter = TopMeter(contract, [names.index(name) for name, _ in self._usual])
         self.works = bool(self._usual) and self._meter.works
 
-    def look(self, key: KeySpectrum, window: Window) -> tuple[Cut, ...] | None:
-        """Look at a window of a key, in order; return what ends too low if it completes a span, else None."""
-        tops = self._meter.look(key, window.slot, window.samples)
+    def run(self, key: KeySpectrum, window: Window) -> tuple[Cut, ...] | None:
+        """Check a window of a key, in order; return what ends too low if it completes a span, else None."""
+        tops = self._meter.measure(key, window.slot, window.samples)
         if tops is None or not any(tops):
             return None
         cuts = tuple(

@@ -82,8 +82,8 @@ class StuckCheck:
         self._length_s = contract.window / contract.rate_hz
         self._rest = max(1, round(LOOK_S * contract.rate_hz))
 
-    def look(self, key: KeyStuck, window: Window) -> Stuck | None:
-        """Look at a window of a key, in order; return what is stuck at its end."""
+    def run(self, key: KeyStuck, window: Window) -> Stuck | None:
+        """Check a window of a key, in order; return what is stuck at its end."""
         if not self._watched:
             key.due = math.inf
             return None

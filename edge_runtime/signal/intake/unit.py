@@ -122,8 +122,8 @@ class UnitCheck:
         self._width = len(used)
         self._window, self._hop = contract.window, contract.hop
 
-    def look(self, key: KeySpan, window: Window) -> tuple[Misfit, ...] | None:
-        """Look at a window of a key, in order; return what does not fit if it completes a span, else None."""
+    def run(self, key: KeySpan, window: Window) -> tuple[Misfit, ...] | None:
+        """Check a window of a key, in order; return what does not fit if it completes a span, else None."""
         if key.rows is None:
             key.rows, key.taken = np.empty((self._wanted, self._width), np.float32), 0
         # Rows by number, so that it does not matter at which window a span began: those of the windows overlap.

@@ -117,7 +117,7 @@ class Epochs:
         self.floor = 0
         """Epoch of a key of which nothing is known."""
 
-    def take(self, name: str) -> Given:
+    def pop(self, name: str) -> Given:
         """Return where a key goes on that the windower begins to hold; it is forgotten here."""
         given = self._kept.pop(name, None) or Given(self.floor, NEVER)
         claims = self.claims.get(name)

@@ -106,7 +106,7 @@ class FrameWindower(Keyed[_Frames]):
         frames = self._keys.get(key)
         if frames is None:
             self._evict()
-            frames = self._keys[key] = _Frames(Numbers(self.epochs.take(key), self._hop))
+            frames = self._keys[key] = _Frames(Numbers(self.epochs.pop(key), self._hop))
         self._keys.move_to_end(key)
         return frames
 

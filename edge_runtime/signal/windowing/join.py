@@ -135,7 +135,7 @@ class JoinedWindower(Keyed[Joint]):
     def _new_key(self, name: str) -> Joint:
         if (left := self._evict()) is not None:
             self._metrics.dropped["evicted"] += sum(map(self._order.discard, left.streams()))
-        key = self._keys[name] = Joint(name, self._sensors.tracks(), Numbers(self.epochs.take(name), self._hop))
+        key = self._keys[name] = Joint(name, self._sensors.tracks(), Numbers(self.epochs.pop(name), self._hop))
         return key
 
     # -- samples of one track: rules 6 and 10 ------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def settled(windows: list[Window], epochs: Epochs, keys: Mapping[str, Numbered])
             by[name], windows[at] = more, window._replace(epoch=window.epoch + more)
     for name, more in by.items():
         if (key := keys.get(name)) is None:  # evicted meanwhile
-            epoch, number = epochs.take(name)
+            epoch, number = epochs.pop(name)
             epochs.keep(name, Given(epoch + more, number))
             continue
         key.numbers.epoch += more
@@ -285,7 +285,7 @@ class Windower(Keyed[_Key]):
     def _new_key(self, reading: Reading) -> _Key:
         if (left := self._evict()) is not None:
             self._metrics.dropped["evicted"] += self._order.discard(left)
-        state = self._keys[reading.key] = _Key(Numbers(self.epochs.take(reading.key), self._hop))
+        state = self._keys[reading.key] = _Key(Numbers(self.epochs.pop(reading.key), self._hop))
         # Its first reading is on the grid that it begins: no place has to be searched for each of thousands of samples.
         if (
             self._fast

@@ -388,7 +388,7 @@ class CaseStore:
         asked = "SELECT id FROM cases WHERE label NOT IN ('', ?, ?) AND length(samples) > 0 ORDER BY key, start DESC"
         return self.each(id_ for (id_,) in self._rows(asked, NONE_OF_THESE, SKIP))
 
-    def follow(self, pair: Rival, now: float) -> tuple[float, bool, int]:
+    def begin_sample(self, pair: Rival, now: float) -> tuple[float, bool, int]:
         """Begin the sample of a try of two models where it is not begun.
 
         Returns:

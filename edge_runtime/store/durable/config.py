@@ -37,7 +37,7 @@ class OutboxConfig:
     when_full: WhenFull = "reject"
     """``reject`` refuses new cases; ``drop_oldest`` and ``drop_least_valuable`` drop queued ones as ``evicted``."""
     live_share: float = 0.25
-    """Part of each `Outbox.take` that goes to the newest cases, so that a backlog does not delay them; 0 for none."""
+    """Part of each `Outbox.lease` that goes to the newest cases, so that a backlog does not delay them; 0 for none."""
     max_attempts: int = 0
     """Failed attempts after which a case becomes a dead letter; 0 never."""
     max_dead_bytes: int = 16 * 2**20

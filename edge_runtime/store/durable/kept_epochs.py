@@ -43,7 +43,7 @@ class KeptEpochs:
         self._safe = b""
         self._next: tuple[int, bytes] | None = None
 
-    def take(self) -> bytes:
+    def save(self) -> bytes:
         """Encode the newest state that is safe."""
         (seq, acked), now = self._marks(), self._encoded()
         if acked >= seq or not self._safe:

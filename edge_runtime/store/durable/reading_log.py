@@ -240,7 +240,7 @@ class ReadingLog:
 
     # -- in an iteration -----------------------------------------------------------------------------------------------
 
-    def take(self, readings: Sequence[Reading], done: Done) -> None:
+    def write(self, readings: Sequence[Reading], done: Done) -> None:
         """Write these down with the others of the iteration; `done` is called when they are on the disk."""
         self._readings += readings
         self._done.append(done)

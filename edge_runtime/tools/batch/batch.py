@@ -55,7 +55,7 @@ def run(
     with Parts(out, job.digest()) as parts:
         came = _answer_until_none_shares_a_key(grouped(files, job.layout), parts, pool, progress)
         for answered in came.answered:
-            totals.take(answered.figures)
+            totals.add(answered.figures)
         if not came.whole:
             return False
         try:
@@ -89,7 +89,7 @@ def _answer_until_none_shares_a_key(groups: Sequence[Group], parts: Parts, pool:
 
 def _announce(groups: Sequence[Group], progress: Progress) -> None:
     for group in groups:
-        progress.say(f"{group.name}: have keys in common, and are answered together")
+        progress.note(f"{group.name}: have keys in common, and are answered together")
 
 
 def _in_order(came: dict[int, Answered]) -> list[Answered]:

@@ -170,14 +170,14 @@ class Totals:
         self.score = score
         self.broken: dict[str, str] = {}
 
-    def take(self, figures: Figures) -> None:
+    def add(self, figures: Figures) -> None:
         """Add what came of a group."""
         self.metrics.counts.update(figures.counts)
         self.metrics.dropped.update(figures.dropped)
         self.metrics.examples.update(figures.examples)
-        self.tally.take(figures.tally)
+        self.tally.merge(figures.tally)
         if self.score is not None and figures.score is not None:
-            self.score.take(figures.score)
+            self.score.merge(figures.score)
         self.broken.update(figures.broken)
 
     def plain(self) -> dict[str, Any]:

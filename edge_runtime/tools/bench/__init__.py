@@ -108,7 +108,7 @@ class Stream:
                 values = self._signal[np.arange(at, at + n) % total]
                 yield encode_publish(f"sensors/{key}/raw".encode(), struct.pack("<d", t) + values.tobytes())
 
-    def take(self, messages: int) -> list[bytes]:
+    def next(self, messages: int) -> list[bytes]:
         """Return the next messages, as packets of MQTT 3.1.1 at QoS 0."""
         return list(itertools.islice(self._packets, messages))
 
@@ -275,7 +275,7 @@ def bench(config: BenchConfig) -> BenchResult:
         # Fill every stream's first window, warm every path.
         first = config.streams * -(-manifest.input.window // our_stream.samples)
         for driver, stream in ((ours, our_stream), (hand, hand_stream)):
-            driver.handle(stream.take(first + config.streams))
+            driver.handle(stream.next(first + config.streams))
         rounds = []
         with Progress("rounds", config.rounds) as progress:
             for _ in range(config.rounds):
@@ -283,7 +283,7 @@ def bench(config: BenchConfig) -> BenchResult:
                 progress.advance()
         singles = [
             (ours.latency(a), hand.latency(b))
-            for a, b in zip(our_stream.take(config.singles), hand_stream.take(config.singles), strict=True)
+            for a, b in zip(our_stream.next(config.singles), hand_stream.next(config.singles), strict=True)
         ]
         rows, worst, labels = compare(our_feeder.results, hand_feeder.results)
         windows = our_stream.samples / manifest.input.hop
@@ -336,8 +336,8 @@ def _round(
     return _Round(
         bare=bare,
         calls=calls,
-        ours=1e6 * our_driver.handle(our_stream.take(n)) / n,
-        hand=1e6 * hand_driver.handle(hand_stream.take(n)) / n,
+        ours=1e6 * our_driver.handle(our_stream.next(n)) / n,
+        hand=1e6 * hand_driver.handle(hand_stream.next(n)) / n,
     )
 
 

@@ -72,7 +72,7 @@ def run_many(job: Job, files: list[tuple[Path, str]], out: Path | None, workers:
         print(orjson.dumps(totals.plain()).decode(), file=sys.stderr)
     else:
         _print(totals, len(files), stopped=not whole, out=out)
-    reporter.look(0.0, last=True)
+    reporter.report(0.0, last=True)
     if totals.broken:
         return exits.FAILED
     return exits.finished(drained=whole, lost=reporter.lost())

@@ -91,7 +91,7 @@ def try_sources(configs: Sequence[SourceConfig], capture: Capture, contract: Inp
     except ConfigError as error:
         return Trial(problem=str(error))
     for message in capture.messages():
-        run.take(message)
+        run.deliver(message)
     return run.finish()
 
 
@@ -138,7 +138,7 @@ class _Run:
         if done is not None:
             done()
 
-    def take(self, message: Message) -> None:
+    def deliver(self, message: Message) -> None:
         """Hand one message over, at the time at which it arrived."""
         if not math.isnan(message.received):
             passed = message.received - self._clock.wall()

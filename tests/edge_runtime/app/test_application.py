@@ -349,7 +349,7 @@ def test_the_clouds_answers_are_read_by_the_bundle_that_took_over(
     app = App(config(folder, cloud=silent_cloud.url), model=loaded(folder / "watch.edge", "onnx-fp32"))
     followed: list[Manifest] = []
     assert app.escalator is not None
-    monkeypatch.setattr(app.escalator, "follow", followed.append)
+    monkeypatch.setattr(app.escalator, "use", followed.append)
     with loaded(folder / "watch.edge", "onnx-fp32") as newer:
         app.host.serves(newer, None)
         assert followed == [newer.manifest]

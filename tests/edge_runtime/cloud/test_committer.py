@@ -1,7 +1,7 @@
 """What becomes of hard cases while the disk under the outbox fails, from the start or later, and when it works again.
 
 Each failure is injected under the outbox, by the factory that its connections come from. Mutations that were seen to
-fail here: `Committer.look` that never tries again; one that tries at every call; one that tries by reading only;
+fail here: `Committer.retry` that never tries again; one that tries at every call; one that tries by reading only;
 `Committer.put` that tries on while it fails; `Committer.ack` that forgets what could not be removed; `load_state` that
 gives up.
 """
@@ -68,7 +68,7 @@ class Bench:
     def wait(self) -> None:
         """Until the next try is due, and have it."""
         self.clock.advance(AGAIN_S[1])
-        self.committer.look()
+        self.committer.retry()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_start_without_a_disk_drops_what_comes_and_takes_up_the_backlog_when_i
     assert again.said[1:] == [""]
     assert again.metrics.gauges["outbox_accepting"] == 1.0
     assert again.committer.put(cases(6)) == {}
-    assert ids(again.outbox.take(9, EVERYTHING)) == [1, 2, 3, 6]
+    assert ids(again.outbox.lease(9, EVERYTHING)) == [1, 2, 3, 6]
     again.outbox.close()
 
 
@@ -119,7 +119,7 @@ def test_a_disk_that_fails_later_costs_what_comes_meanwhile_and_nothing_else(
     bench.faults.clear()
     bench.wait()
     assert bench.committer.put(cases(4)) == {}
-    assert ids(bench.outbox.take(9, EVERYTHING)) == [1, 4]
+    assert ids(bench.outbox.lease(9, EVERYTHING)) == [1, 4]
 
 
 def test_a_moments_trouble_costs_nothing(bench: Bench) -> None:
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_is_tried_ever_more_seldom_and_at_least_every_five_sec
     before = bench.opened
     for _ in range(60 * 16):
         bench.clock.advance(1 / 16)
-        bench.committer.look()
+        bench.committer.retry()
         assert bench.committer.put(cases(1)), "never waited for, and never tried, while it fails"
         if bench.opened > before:
             tried.append(bench.clock.monotonic())
@@ -159,7 +159,7 @@ def test_a_disk_that_fails_is_tried_ever_more_seldom_and_at_least_every_five_sec
 def test_what_was_answered_leaves_when_the_disk_takes_it(bench: Bench) -> None:
     bench.start()
     bench.committer.put(cases(1, 2, 3))
-    assert ids(bench.outbox.take(9, EVERYTHING)) == [1, 2, 3]
+    assert ids(bench.outbox.lease(9, EVERYTHING)) == [1, 2, 3]
     bench.break_it(FULL)
     bench.committer.ack({"watch@1": b"one"}, ())
     assert bench.committer.put(cases(4)).keys() == set(names(4))
@@ -177,7 +177,7 @@ def test_final_messages_that_were_published_are_not_published_again_while_the_di
     """Mutation that this finds: `Committer.closings` that reads while `published` could not be written down."""
     bench.start()
     bench.committer.put(cases(1, 2))
-    bench.outbox.move_to_dead_letters([one.id for one in bench.outbox.take(9, EVERYTHING)], "rejected", "no")
+    bench.outbox.move_to_dead_letters([one.id for one in bench.outbox.lease(9, EVERYTHING)], "rejected", "no")
     (first, second) = bench.committer.closings(9)
     assert [first.id, second.id] == names(1, 2)
     bench.break_it(FULL)
@@ -209,9 +209,9 @@ def test_a_value_that_cannot_be_read_now_is_read_when_it_can(bench: Bench) -> No
     told: list[bytes | None] = []
     bench.committer.load_state("budget", told.append)
     bench.break_it(DEAD)
-    bench.committer.look()
+    bench.committer.retry()
     assert told == []
     bench.faults.clear()
-    bench.committer.look()
-    bench.committer.look()
+    bench.committer.retry()
+    bench.committer.retry()
     assert told == [b"3"]

@@ -153,7 +153,7 @@ def test_an_explanation_is_kept_with_its_case(rig: Rig) -> None:
     rig.escalator.submit([explained, case(2)], lambda: done.append(1))
     rig.escalator.writer.commits.start()
     rig.until(lambda: done)
-    metas = {one.id: orjson.loads(one.meta) for one in rig.outbox.take(10, 1 << 20)}
+    metas = {one.id: orjson.loads(one.meta) for one in rig.outbox.lease(10, 1 << 20)}
     assert metas["k@1"]["explanation"] == explained.explanation
     assert "explanation" not in metas["k@2"]
 
@@ -541,7 +541,7 @@ def test_every_case_that_ends_without_a_correction_is_closed_by_a_final_message(
 def test_a_final_message_is_published_again_after_a_crash_and_not_after_it_was_safe(tmp_path: Path) -> None:
     first = Rig(tmp_path / "outbox.db")
     first.outbox.put([HardCase("k@1", "k", 0.0, 60.0, 0, 0.5, b"", b"{}")])
-    first.outbox.move_to_dead_letters([one.id for one in first.outbox.take(1, 100)], "rejected", "no")
+    first.outbox.move_to_dead_letters([one.id for one in first.outbox.lease(1, 100)], "rejected", "no")
     first.hold_publishing = True  # as if the process died before the sinks had it
     first.escalator.start()
     first.until(lambda: first.finals)

@@ -156,13 +156,13 @@ def test_an_idle_device_learns_whether_short_cases_may_be_sent_and_does_not_insi
     rig = Rig()
     rig.cloud.down = True
     for _ in range(5):
-        rig.model.look()
+        rig.model.probe()
     assert rig.model.takes_short is None
     assert rig.cloud.looked == 1
     rig = Rig()
     rig.cloud.input_shape = (-1, 2, -1)
     for _ in range(5):
-        rig.model.look()
+        rig.model.probe()
     assert rig.model.takes_short is True
     assert rig.cloud.looked == 2  # once for what there is, once to hold it against what is sent
 
@@ -170,7 +170,7 @@ def test_an_idle_device_learns_whether_short_cases_may_be_sent_and_does_not_insi
 def test_a_server_that_states_no_inputs_is_asked_whole_cases_only() -> None:
     rig = Rig()
     rig.cloud.input_shape = None
-    rig.model.look()
+    rig.model.probe()
     assert rig.model.takes_short is False
 
 
@@ -194,9 +194,9 @@ def test_an_answer_is_fused_with_the_devices_by_the_bundle_that_gave_it_and_with
 def test_a_bundle_that_takes_over_brings_its_own_way_to_fuse() -> None:
     rig = Rig()
     assert rig.model.ask([hard(1, bundle="bench/3")])[0].label == "high"
-    rig.model.follow(FUSING)
+    rig.model.use(FUSING)
     assert rig.model.ask([hard(2, bundle="bench/3")])[0].label == "low"
-    rig.model.follow(manifest())
+    rig.model.use(manifest())
     assert rig.model.ask([hard(3, bundle="bench/3")])[0].label == "high"
 
 

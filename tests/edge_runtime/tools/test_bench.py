@@ -47,7 +47,7 @@ def test_both_programs_give_the_same_answers_to_the_same_messages(bundle: Path, 
     call = library_call(model.variant, model.bundle.read_variant(variant), engine_for(model.variant))
     setting = config(bundle, variant)
     with runtime(model, setting) as (ours, our_feeder), handwritten(model.manifest, call) as (hand, hand_feeder):
-        packets = Stream(model.manifest, golden, 3).take(60)
+        packets = Stream(model.manifest, golden, 3).next(60)
         ours.handle(packets)
         hand.handle(packets)
     # 20 messages of 12 samples each: (240 - 16) // 12 + 1 windows a stream.
@@ -63,7 +63,7 @@ def test_a_single_message_has_a_latency_once_it_completes_a_window(bundle: Path)
     model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
     golden, _ = model.bundle.golden("onnx-fp32")
     with runtime(model, config(bundle, "onnx-fp32")) as (ours, _):
-        first, second, third = Stream(model.manifest, golden, 1).take(3)
+        first, second, third = Stream(model.manifest, golden, 1).next(3)
         assert ours.latency(first) is None
         assert (ours.latency(second) or 0) > 0
         assert (ours.latency(third) or 0) > 0
@@ -167,7 +167,7 @@ def test_streams_are_packets_of_one_topic_per_device(bundle: Path) -> None:
     with open_bundle(bundle) as opened:
         contract = opened.manifest.input
         stream = Stream(opened.manifest, opened.golden("onnx-fp32")[0], 2)
-    items = Parser(V311).feed(b"".join(stream.take(4)))
+    items = Parser(V311).feed(b"".join(stream.next(4)))
     assert [item[0] for item in items] == [
         b"sensors/device-0000/raw", b"sensors/device-0001/raw", b"sensors/device-0000/raw", b"sensors/device-0001/raw",
     ]  # fmt: skip

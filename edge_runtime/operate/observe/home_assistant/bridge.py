@@ -115,7 +115,7 @@ class HomeAssistant:
         listen = self._broker_client.listen
         listen([(self._topics.birth, 0)], self._receive_birth, self._barrier)
         if self._commands.filters:
-            listen(self._commands.filters, self._commands.take, self._barrier)
+            listen(self._commands.filters, self._commands.obey, self._barrier)
         self._broker_client.open(loop, publish_qos=1)
         self._opened = True
         self._timer = loop.call_every(TICK_S, lambda: self._barrier.call(self._tick))
@@ -194,7 +194,7 @@ class HomeAssistant:
         shown = self._keys.get(event.key)
         if shown is None:
             return
-        shown.follow(event, now)
+        shown.note(event, now)
         document = {
             "event_type": event.kind,
             "label": event.label,

@@ -55,7 +55,7 @@ class Commands:
         own, of_key = self._topics.own("set", "+"), self._topics.of("+", "set", "+")
         return [(own, 0), (of_key, 0)] if self._allowed else []
 
-    def take(self, publish: Publish) -> None:
+    def obey(self, publish: Publish) -> None:
         """Obey a message, or count why not."""
         topic, payload, _, _, flags, _ = publish
         dropped = self._metrics.dropped

@@ -38,7 +38,7 @@ class ShownKey:
         self.last = correction
         return True
 
-    def follow(self, event: Event, now: float) -> None:
+    def note(self, event: Event, now: float) -> None:
         """Note that an event began or ended."""
         if event.kind == "start":
             self.open[event.event] = now

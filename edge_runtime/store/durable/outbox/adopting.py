@@ -67,18 +67,18 @@ class AdoptingOutbox(Outbox):
         for one in self._others:
             one.close()
 
-    def take(self, limit: int, max_bytes: int) -> list[HardCase]:
-        """Lease cases of one of the files, in turns; see `Outbox.take`."""
+    def lease(self, limit: int, max_bytes: int) -> list[HardCase]:
+        """Lease cases of one of the files, in turns; see `Outbox.lease`."""
         if not self._others:
-            return super().take(limit, max_bytes)
+            return super().lease(limit, max_bytes)
         own_first, self._own_turn = self._own_turn, not self._own_turn
-        cases = super().take(limit, max_bytes) if own_first else self._take_adopted(limit, max_bytes)
-        return cases or (self._take_adopted(limit, max_bytes) if own_first else super().take(limit, max_bytes))
+        cases = super().lease(limit, max_bytes) if own_first else self._take_adopted(limit, max_bytes)
+        return cases or (self._take_adopted(limit, max_bytes) if own_first else super().lease(limit, max_bytes))
 
     def _take_adopted(self, limit: int, max_bytes: int) -> list[HardCase]:
         for one in self._others:
             try:
-                if cases := one.take(limit, max_bytes):
+                if cases := one.lease(limit, max_bytes):
                     return cases
                 self._leave_if_drained(one)
             except StoreError as error:

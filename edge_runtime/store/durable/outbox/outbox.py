@@ -75,7 +75,7 @@ class Outbox:
     """A bounded, durable queue of hard cases in one SQLite file. Safe to call from several threads.
 
     A committer thread calls `put` with groups of cases (one transaction and one flush for a group), a forwarder thread
-    calls `take` and then `ack`, `retry`, `move_to_dead_letters` or `release`; one lock serialises them. The thread that
+    calls `lease`, then `ack`, `retry`, `move_to_dead_letters` or `release`; one lock serialises them. The thread that
     infers never calls it.
 
     Making one touches no disk. `open` (or ``with``) opens the file and says what is wrong with it; every other method
@@ -303,7 +303,7 @@ class Outbox:
 
     # Forwarding -------------------------------------------------------------------------------------------------------
 
-    def take(self, limit: int, max_bytes: int) -> list[HardCase]:
+    def lease(self, limit: int, max_bytes: int) -> list[HardCase]:
         """Lease cases that are due, for sending.
 
         1. By priority, then by order of acceptance; the first one always, whatever its size.

@@ -26,7 +26,7 @@ from edge_runtime.store.durable.outbox.schema import (
 _NAME_LIMIT = 512
 
 _DUE_CONSIDERED = 4096
-"""Of the cases due for another try, this many that waited longest compete by priority; bounds the cost of a `take`."""
+"""Of the cases due for another try, this many that waited longest compete by priority; bounds the cost of a `lease`."""
 
 # Dead letters stay in `cases` and are stepped over here; max_dead_bytes bounds that walk.
 _OLDEST = """SELECT seq, priority, id, stored_s FROM cases
@@ -262,7 +262,7 @@ def _expect(types_are_ours: bool) -> None:
 def choose(
     db: Connection, now: float, leased: set[int], *, limit: int, max_bytes: int, live_share: float
 ) -> list[Lease]:
-    """Choose what the next `take` gets; see `Outbox.take` for the rules."""
+    """Choose what the next `lease` gets; see `Outbox.lease` for the rules."""
     in_order = [
         Lease(seq, priority, size, 0, waited=False)
         for priority, seq, size in db.execute(_READY, (limit + len(leased),)).fetchall()

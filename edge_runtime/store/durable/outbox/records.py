@@ -29,7 +29,7 @@ class HardCase:
     body: bytes
     meta: bytes
     attempts: int = 0
-    """Failed attempts so far; filled by `Outbox.take`, ignored by `Outbox.put`."""
+    """Failed attempts so far; filled by `Outbox.lease`, ignored by `Outbox.put`."""
 
 
 DELIVERED: Final = "delivered"

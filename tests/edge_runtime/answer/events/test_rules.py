@@ -33,7 +33,7 @@ def tracker(*of: EventRule, max_keys: int = 100, metrics: Metrics | None = None)
 
 
 def events(of: EventTracker, answers: list[Prediction]) -> list[Event]:
-    return [answer for answer in of.follow(answers) if isinstance(answer, Event)]
+    return [answer for answer in of.run(answers) if isinstance(answer, Event)]
 
 
 def play(rule: EventRule, *highs: float, step: int = 200) -> list[Event]:
@@ -93,13 +93,13 @@ def test_batches_and_restarts_change_nothing(
     for key, step, high in steps:
         at[key] += step
         answers.append(prediction(at[key], high, key))
-    expected = [one.to_json() for one in tracker(*of).follow(answers)]
+    expected = [one.to_json() for one in tracker(*of).run(answers)]
     one, found = tracker(*of), []
     saved: dict[str, object] = {}
     while answers:
         n = data.draw(st.integers(1, len(answers)))
         batch, answers = answers[:n], answers[n:]
-        found += [answer.to_json() for answer in one.follow(batch)]
+        found += [answer.to_json() for answer in one.run(batch)]
         if data.draw(st.booleans()):
             saved |= one.changed()
             plain = orjson.loads(orjson.dumps({"rules": one.rules, "keys": saved}))

@@ -311,7 +311,7 @@ def audited_stream(gate: AdaptiveGate, n: int, *, key: str = "k", seed: int = 0,
     hard = np.zeros(n, bool)
     for i, window in enumerate(windows(key, n)):
         hard[i] = gate.hard([window], [float(trust[i])])[0]
-        gate.take([(bool(hard[i]), not wrong[i])] if hard[i] or i % every == 0 else [])
+        gate.learn([(bool(hard[i]), not wrong[i])] if hard[i] or i % every == 0 else [])
     half = slice(n // 2, None)
     return float(hard[half].mean()), float(wrong[half][~hard[half]].mean())
 

@@ -14,7 +14,7 @@ def play(promise: Promise, error: float, audits: int, seed: int = 0) -> list[flo
     """The share after each audit."""
     shares = []
     for wrong in (np.random.default_rng(seed).random(audits) < error).tolist():
-        promise.take(wrong=wrong)
+        promise.audit(wrong=wrong)
         shares.append(promise.share)
     return shares
 
@@ -44,7 +44,7 @@ def test_of_any_audits_not_more_are_wrong_than_is_stated_unless_the_share_is_at_
     outcomes = [bool(one) for n, error in parts for one in rng.random(n) < error]
     for n, one in enumerate(outcomes, 1):
         before = promise.share
-        promise.take(wrong=one)
+        promise.audit(wrong=one)
         wrong += one
         assert asked <= promise.share <= LARGEST
         assert abs(math.log(promise.share / before)) <= GAIN + 1e-9

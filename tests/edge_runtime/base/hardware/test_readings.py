@@ -47,7 +47,7 @@ def put(root: Path, name: str, value: object) -> None:
 def test_every_recorded_machine_can_be_looked_at(tmp_path: Path, name: str) -> None:
     root = planted(tmp_path, name)
     board = Board(this_device(root), SimulatedClock(), root)
-    sensors = board.look()
+    sensors = board.read()
     assert sensors.unreadable <= len(board.profile.temperatures) / 2  # a zone that is switched off does not answer
     if board.profile.temperatures:
         assert sensors.temperature is not None
@@ -60,7 +60,7 @@ def test_a_raspberry_pi_is_hot_at_80_degrees_and_says_what_holds_it_back(tmp_pat
     board = Board(this_device(root), SimulatedClock(), root)
     put(root, PI_ZONE, 77500)
     put(root, PI_BITS, "d0008")
-    sensors = board.look()
+    sensors = board.read()
     assert sensors.nearest_limit is not None
     assert (sensors.nearest_limit.name, sensors.nearest_limit.now, sensors.nearest_limit.limit) == (
         "cpu-thermal",
@@ -70,14 +70,14 @@ def test_a_raspberry_pi_is_hot_at_80_degrees_and_says_what_holds_it_back(tmp_pat
     assert sensors.nearest_limit.headroom == 2.5
     assert sensors.throttled == ("soft_temperature_limit",)
     put(root, PI_BITS, "d0000")  # that it happened since boot is history
-    assert board.look().throttled == ()
+    assert board.read().throttled == ()
 
 
 def test_a_jetson_says_its_tightest_zone_its_power_and_its_over_current_events(tmp_path: Path) -> None:
     clock = SimulatedClock()
     root = planted(tmp_path, "jetson-orin-nano")
     board = Board(this_device(root), clock, root)
-    first = board.look()
+    first = board.read()
     assert first.watts == pytest.approx(4.984 * 1.856)
     assert first.joules == 0.0
     assert first.throttled == ()  # what was counted before we came is not ours
@@ -86,19 +86,19 @@ def test_a_jetson_says_its_tightest_zone_its_power_and_its_over_current_events(t
     put(root, "sys/class/hwmon/hwmon1/in1_input", 5000)
     put(root, "sys/class/hwmon/hwmon1/curr1_input", 2000)
     clock.advance(2.0)
-    second = board.look()
+    second = board.read()
     assert second.nearest_limit is not None
     assert (second.nearest_limit.name, second.nearest_limit.limit) == ("gpu-thermal", 99.0)
     assert second.throttled == ("instantaneous_over_current",)
     assert second.joules == pytest.approx((10.0 + 4.984 * 1.856) / 2 * 2.0)
-    assert board.look().throttled == ()
+    assert board.read().throttled == ()
 
 
 def test_a_limit_of_the_configuration_counts_for_sensors_without_one(tmp_path: Path) -> None:
     gauge = Gauge(name="zone", unit="degC", paths=("/t",), scale=0.001)
     put(tmp_path, "t", 70000)
-    assert Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path).look().nearest_limit is None
-    nearest_limit = Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path, limit=75.0).look().nearest_limit
+    assert Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path).read().nearest_limit is None
+    nearest_limit = Board(profile(temperatures=(gauge,)), SimulatedClock(), tmp_path, limit=75.0).read().nearest_limit
     assert nearest_limit is not None
     assert nearest_limit.headroom == 5.0
 
@@ -108,7 +108,7 @@ def test_nonsense_has_no_say_and_is_counted(tmp_path: Path, nonsense: str) -> No
     gauges = tuple(Gauge(name=name, unit="degC", paths=(f"/{name}",), scale=0.001, limit=90.0) for name in "ab")
     put(tmp_path, "a", nonsense)
     put(tmp_path, "b", 41000)
-    sensors = Board(profile(temperatures=gauges), SimulatedClock(), tmp_path).look()
+    sensors = Board(profile(temperatures=gauges), SimulatedClock(), tmp_path).read()
     assert sensors.nearest_limit is not None
     assert (sensors.nearest_limit.name, sensors.temperature, sensors.unreadable) == ("b", 41.0, 1)
 
@@ -118,29 +118,29 @@ def test_energy_counters_wrap_vanish_and_come_back(tmp_path: Path) -> None:
     counters = (Counter(name="package", path="/energy", scale=1e-6, wraps_at=10_000_000),)
     put(tmp_path, "energy", 9_000_000)
     board = Board(profile(energy=counters), clock, tmp_path)
-    assert (board.look().watts, board.look().joules) == (None, 0.0)
+    assert (board.read().watts, board.read().joules) == (None, 0.0)
     clock.advance(2.0)
     put(tmp_path, "energy", 1_000_000)
-    sensors = board.look()
+    sensors = board.read()
     assert sensors.joules == pytest.approx(2.0)
     assert sensors.watts == pytest.approx(1.0)
     (tmp_path / "energy").unlink()
     clock.advance(2.0)
-    sensors = board.look()
+    sensors = board.read()
     assert sensors.joules == pytest.approx(2.0)
     assert sensors.unreadable == 1
     put(tmp_path, "energy", 5_000_000)
     clock.advance(2.0)
-    assert board.look().joules == pytest.approx(2.0)  # nobody knows what was used meanwhile
+    assert board.read().joules == pytest.approx(2.0)  # nobody knows what was used meanwhile
     put(tmp_path, "energy", 5_500_000)
     clock.advance(1.0)
-    assert board.look().watts == pytest.approx(0.5)
+    assert board.read().watts == pytest.approx(0.5)
 
 
 def test_a_counter_that_only_root_may_read_is_as_good_as_none(tmp_path: Path) -> None:
     board = Board(profile(energy=(Counter(name="p", path="/e", scale=1e-6),)), SimulatedClock(), tmp_path)
     assert not board.has_sensors
-    assert board.look().unreadable == 0
+    assert board.read().unreadable == 0
 
 
 def test_a_suspended_board_used_nobody_knows_what(tmp_path: Path) -> None:
@@ -149,11 +149,11 @@ def test_a_suspended_board_used_nobody_knows_what(tmp_path: Path) -> None:
     board = Board(
         profile(power=(Gauge(name="all", unit="W", paths=("/mw",), scale=1e-3),)), clock, tmp_path
     )  # fmt: skip
-    board.look()
+    board.read()
     clock.advance(3600.0)
-    assert board.look().joules == 0.0
+    assert board.read().joules == 0.0
     clock.advance(10.0)
-    assert board.look().joules == pytest.approx(40.0)
+    assert board.read().joules == pytest.approx(40.0)
 
 
 def test_the_emptiest_battery_counts(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_the_emptiest_battery_counts(tmp_path: Path) -> None:
     put(tmp_path, "b1/capacity", 15)
     put(tmp_path, "b1/status", "Discharging")
     board = Board(profile(batteries=batteries), SimulatedClock(), tmp_path)
-    sensors = board.look()
+    sensors = board.read()
     assert (sensors.battery, sensors.discharging) == (15.0, True)
     put(tmp_path, "b1/capacity", 255)
-    sensors = board.look()
+    sensors = board.read()
     assert (sensors.battery, sensors.discharging, sensors.unreadable) == (80.0, False, 1)
 
 
@@ -191,7 +191,7 @@ def test_a_tree_that_falls_apart_never_stops_anything(
     files = [path for path in (root / "sys").rglob("*") if path.is_file()]
     for _ in range(4):
         clock.advance(rng.random() * 100)
-        board.look()
+        board.read()
         for path in rng.sample(files, min(len(files), 12)):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -203,7 +203,7 @@ def test_a_tree_that_falls_apart_never_stops_anything(
                     path.write_bytes(rng.randbytes(rng.randrange(40)))
                 case 2:
                     path.write_text(str(rng.randrange(-(10**12), 10**12)))
-    sensors = board.look()
+    sensors = board.read()
     assert sensors.temperature is None or -40 <= sensors.temperature <= 150
     assert sensors.watts is None or sensors.watts >= 0
     assert sensors.battery is None or 0 <= sensors.battery <= 100
@@ -217,5 +217,5 @@ def test_a_flag_that_grows_is_told_once(tmp_path: Path) -> None:
     seen = []
     for value in (7, 8, 8, 3, 4):  # a driver that is loaded anew begins at 0
         put(tmp_path, "count", value)
-        seen.append(board.look().throttled)
+        seen.append(board.read().throttled)
     assert seen == [(), ("over_current",), (), (), ("over_current",)]

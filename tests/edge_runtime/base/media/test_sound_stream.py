@@ -29,7 +29,7 @@ def feed(one: SoundStream, lags: list[float], n: int = 1600) -> list[float]:
     """Stamps of pieces, each by its lag behind a sender without a flaw, in periods of the model from 1000 s."""
     stamps: list[float] = []
     for i, lag in enumerate(lags):
-        stamps += [(t - 1000) * RATE for t, _ in one.take(noise(n), 1000 + i * n / RATE + lag, DRIFT_S)]
+        stamps += [(t - 1000) * RATE for t, _ in one.push(noise(n), 1000 + i * n / RATE + lag, DRIFT_S)]
     return stamps
 
 
@@ -47,7 +47,7 @@ def test_pieces_of_any_size_make_the_sound_of_one(sizes: list[int], jitter: list
     sound, one, at = noise(sum(sizes)), stream(rate), 0
     pieces = []
     for size, late in zip(sizes, jitter, strict=False):
-        pieces += one.take(sound[at : at + size], 50 + at / rate + late, DRIFT_S)
+        pieces += one.push(sound[at : at + size], 50 + at / rate + late, DRIFT_S)
         at += size
     whole = resampled(sound, rate, RATE)
     found = np.concatenate([np.empty((0, 1), np.float32), *(values for _, values in pieces)])
@@ -86,8 +86,8 @@ def test_a_long_silence_moves_the_clock_at_once() -> None:
 
 def test_a_known_loss_is_a_gap_of_that_length_and_the_filter_ends_before_it() -> None:
     one, before, after = stream(8000), noise(500), noise(400)
-    pieces = one.take(before, 10.0, DRIFT_S)
-    pieces += one.take(after, 10.0 + 500 / 8000 + 0.1, DRIFT_S, lost=800)
+    pieces = one.push(before, 10.0, DRIFT_S)
+    pieces += one.push(after, 10.0 + 500 / 8000 + 0.1, DRIFT_S, lost=800)
     stamps = [t for t, _ in pieces]
     first = np.concatenate([values for t, values in pieces if t < 10.1])
     assert first.tobytes() == resampled(before, 8000, RATE).tobytes()
@@ -97,12 +97,12 @@ def test_a_known_loss_is_a_gap_of_that_length_and_the_filter_ends_before_it() ->
 
 def test_what_is_forgotten_goes_on_by_whole_samples() -> None:
     one = stream()
-    one.take(noise(160), 10.0, DRIFT_S)
+    one.push(noise(160), 10.0, DRIFT_S)
     one.forget()
-    ((t, _),) = one.take(noise(160), 10.01 + 0.0001234, DRIFT_S)
+    ((t, _),) = one.push(noise(160), 10.01 + 0.0001234, DRIFT_S)
     assert (t - 10) * RATE == pytest.approx(round(0.0101234 * RATE), abs=1e-4)
 
 
 def test_a_time_that_is_not_known_stays_so() -> None:
     one = stream()
-    assert all(math.isnan(t) for _ in range(3) for t, _ in one.take(noise(160), math.nan, DRIFT_S))
+    assert all(math.isnan(t) for _ in range(3) for t, _ in one.push(noise(160), math.nan, DRIFT_S))

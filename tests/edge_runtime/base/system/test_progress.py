@@ -79,7 +79,7 @@ def test_what_is_said_stays_and_is_not_drawn_over() -> None:
     shown, clock = progress(10, terminal)
     clock.now += 5
     shown.advance()
-    shown.say("day3.csv: no column t")
+    shown.note("day3.csv: no column t")
     assert "\r\x1b[Kday3.csv: no column t\n" in terminal.getvalue()
 
 

@@ -26,7 +26,7 @@ def queue(max_bytes: int = 10**9, known: tuple[str, ...] = ()) -> FairQueue:
     """An empty queue that remembers topics."""
     made = FairQueue(place, max_bytes)
     made.put([message(topic) for topic in known], 0.0)
-    made.take(len(known))
+    made.pop(len(known))
     return made
 
 
@@ -43,7 +43,7 @@ def test_what_is_not_refused_comes_out_once_and_each_topic_in_order(
     taken: dict[bytes, list[bytes]] = defaultdict(list)
 
     def take(most: int) -> None:
-        for publish in fair.take(most)[0]:
+        for publish in fair.pop(most)[0]:
             taken[publish[0]].append(publish[1])
 
     for step in steps:
@@ -73,7 +73,7 @@ def test_new_topics_get_every_fourth_place_while_known_ones_wait(
         fair.put(part, 0.0)
     waiting = known
     while fair.waiting:
-        got = [publish[0].startswith(b"bad/") for publish in fair.take(most)[0]]
+        got = [publish[0].startswith(b"bad/") for publish in fair.pop(most)[0]]
         if waiting > len(got):  # known ones waited all the time
             assert sum(got) <= -(-len(got) // NEW_EVERY)
         waiting -= got.count(False)
@@ -83,14 +83,14 @@ def test_a_new_key_of_a_quiet_prefix_does_not_wait_for_the_flood_of_another() ->
     fair = queue()
     fair.put([message(f"bad/{at}/imu") for at in range(5000)], 0.0)
     fair.put([message("watch/7/imu")], 0.0)
-    assert b"watch/7/imu" in [publish[0] for publish in fair.take(2)[0]]
+    assert b"watch/7/imu" in [publish[0] for publish in fair.pop(2)[0]]
 
 
 def test_a_known_key_does_not_wait_for_one_that_sends_without_end() -> None:
     fair = queue(known=("watch/1/imu", "watch/2/imu"))
     fair.put([message("watch/1/imu", at) for at in range(5000)], 0.0)
     fair.put([message("watch/2/imu")], 0.0)
-    assert b"watch/2/imu" in [publish[0] for publish in fair.take(2)[0]]
+    assert b"watch/2/imu" in [publish[0] for publish in fair.pop(2)[0]]
 
 
 def test_new_topics_fill_half_of_the_room_and_known_ones_are_never_refused() -> None:
@@ -100,7 +100,7 @@ def test_new_topics_fill_half_of_the_room_and_known_ones_are_never_refused() -> 
     refused = fair.put([message(f"bad/{at}/imu", size=1000) for at in range(1000)], 0.0)
     assert len(refused) == 1000 - 51, "the last one that finds room may fill more than the rest of it"
     assert fair.put([message("watch/1/imu", at, 1000) for at in range(1000)], 0.0) == []
-    fair.take(fair.waiting)
+    fair.pop(fair.waiting)
     assert fair.put([message("bad/1001/imu")], 0.0) == [], "there is room again"
 
 
@@ -113,5 +113,5 @@ def test_the_oldest_arrival_is_told() -> None:
     fair = queue()
     fair.put([message("a/1/imu")], 5.0)
     fair.put([message("a/2/imu"), message("a/3/imu")], 6.0)
-    assert fair.take(2)[1] == 5.0
-    assert fair.take(2)[1] == 6.0
+    assert fair.pop(2)[1] == 5.0
+    assert fair.pop(2)[1] == 6.0

@@ -110,13 +110,13 @@ def test_reads_sources_and_qos_change_no_window(form: str, qos: list[int], reads
     messages = stream(qos)
     alone = Client("one")
     for message in messages:
-        alone.queue.take([message])
+        alone.queue.put([message])
     expected = alone.drain()
     assert len(expected) >= 9 * len(KEYS)
     client, begin = Client(form), 0
     for size, releases in [*reads, (len(messages), True)]:
         if messages[begin : begin + size]:
-            client.queue.take(messages[begin : begin + size])
+            client.queue.put(messages[begin : begin + size])
         if releases:
             client.queue.release()
         begin += size

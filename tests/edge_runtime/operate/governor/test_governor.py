@@ -248,11 +248,11 @@ def test_the_variant_actuator_follows_the_model_that_answers() -> None:
     assert actuator.state() == "tiny"
     actuator.up()
     assert actuator.state() == "int8"
-    actuator.follow(second)  # type: ignore[arg-type]
+    actuator.use(second)  # type: ignore[arg-type]
     assert actuator.state() == "lighter"
     actuator.up()
     assert actuator.state() == "other"
-    actuator.follow(None)
+    actuator.use(None)
     assert actuator.state() is None
     assert not actuator.down("hot")
 
@@ -363,12 +363,12 @@ def test_a_sensor_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest
     made, _, _ = governor([], GovernorConfig(period_s=0.05), temperatures=(gauge,))
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def look() -> SensorReadings:
+    def read() -> SensorReadings:
         hangs.set()
         goes_on.wait(PATIENCE_S)
         return sensors(0.0)
 
-    monkeypatch.setattr(made._board, "look", look)
+    monkeypatch.setattr(made._board, "read", read)
     loop = Loop()
     turned: list[int] = []
     made.open(loop)

@@ -33,7 +33,7 @@ class Sensors:
         lines = []
         for _ in range(int(seconds / 10)):
             self.clock.advance(10.0)
-            lines.append(self.clocks.look(self.clock.monotonic(), self.clock.wall(), self._states))
+            lines.append(self.clocks.line(self.clock.monotonic(), self.clock.wall(), self._states))
         return [line for line in lines if line]
 
 

@@ -199,7 +199,7 @@ def test_the_input_provokes_this_reason_and_the_log_says_its_cause_first(
         assert metrics.dropped[reason] + metrics.counts[reason] > 0, metrics.dropped
         caplog.clear()
         with caplog.at_level("INFO"):
-            DropReporter(metrics).look(0.0)
+            DropReporter(metrics).report(0.0)
         row = REASONS.get(reason) or COUNTS[reason]
         assert any(f"{row.what}: reason={reason}: {row.cause}: {row.todo}" in line for line in caplog.messages)
 

@@ -177,7 +177,7 @@ def test_a_line_says_who_dropped_how_many_why_and_what_to_do(
     metrics.dropped["publish_too_large"] += 19
     metrics.dropped["malformed"] += 2
     metrics.examples["malformed"] = "message of 3 bytes: not JSON"
-    reporter.look(0.0)
+    reporter.report(0.0)
     first, second = caplog.messages
     assert first.startswith("broker: dropped 19 answers: reason=publish_too_large: ")
     assert "max_packet_size" in first
@@ -192,7 +192,7 @@ def test_what_goes_on_is_said_less_and_less_often(metrics: Metrics, caplog: pyte
     said = []
     for i in range(int(4 * LONGEST_S / EVERY_S)):
         metrics.dropped["budget_share"] += 1
-        reporter.look(i * EVERY_S)
+        reporter.report(i * EVERY_S)
         if caplog.records:
             said.append(i * EVERY_S)
             caplog.clear()
@@ -205,14 +205,14 @@ def test_a_reason_that_was_quiet_is_said_at_once_again(metrics: Metrics, caplog:
     reporter = DropReporter(metrics)
     for now in (0.0, 10.0, 30.0, 70.0):
         metrics.dropped["late"] += 1
-        reporter.look(now)
+        reporter.report(now)
     assert len(caplog.records) == 4
     for now in range(80, 400, 10):
-        reporter.look(float(now))
+        reporter.report(float(now))
     assert len(caplog.records) == 4
     for now in (400.0, 410.0):
         metrics.dropped["late"] += 1
-        reporter.look(now)
+        reporter.report(now)
     assert len(caplog.records) == 6
 
 
@@ -226,14 +226,14 @@ def test_rare_samples_are_said_every_ten_minutes_and_many_at_once(
     for i in range(121):
         metrics.counts["samples_total"] += 500
         metrics.dropped[name] += 2 * (i % 5 == 0)  # rule 2 would begin again each time
-        reporter.look(i * EVERY_S)
+        reporter.report(i * EVERY_S)
         if caplog.records:
             said.append(i * EVERY_S)
             caplog.clear()
     assert said == [0, RARE_S, 2 * RARE_S]
     metrics.counts["samples_total"] += 500
     metrics.dropped[name] += 400
-    reporter.look(2 * RARE_S + 2 * EVERY_S)
+    reporter.report(2 * RARE_S + 2 * EVERY_S)
     (line,) = caplog.messages
     assert f"dropped 400 of {122 * 500} samples: reason={name}" in line
 
@@ -290,7 +290,7 @@ def test_keys_that_leave_are_said_with_the_likely_cause(metrics: Metrics, caplog
 def test_nothing_dropped_is_nothing_said(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     reporter = DropReporter(metrics)
     metrics.dropped["late"] += 0
-    reporter.look(0.0, last=True)
+    reporter.report(0.0, last=True)
     assert not caplog.records
 
 

@@ -339,7 +339,7 @@ def test_chunks_in_any_order_and_repeated_make_the_file(tmp_path: Path, size: in
     whole = 0
     for i, part in sent:
         missing = chunks.missing
-        whole += chunks.take(b"fleet/chunks/%d" % i, part)
+        whole += chunks.add(b"fleet/chunks/%d" % i, part)
         assert chunks.missing in {missing, missing - 1}
     assert whole == 1
     assert chunks.have == size
@@ -366,7 +366,7 @@ def test_chunks_in_any_order_and_repeated_make_the_file(tmp_path: Path, size: in
 def test_what_is_no_chunk_is_refused(tmp_path: Path, topic: bytes, payload: bytes) -> None:
     chunks = Chunks(announced(1000, 100), tmp_path / "part")
     with pytest.raises(UpdateRefused) as caught:
-        chunks.take(topic, payload)
+        chunks.add(topic, payload)
     assert caught.value.reason == "chunk"
     assert chunks.missing == 10
     chunks.close()

@@ -221,7 +221,7 @@ def test_chunks_of_another_file_are_refused_by_their_digest(factory: Factory, si
 @pytest.mark.parametrize("how", ["chunks that never come", "a server that never answers"])
 @pytest.mark.parametrize("what", ["drop", "apply"])
 def test_what_a_person_installs_comes_before_a_fetch(factory: Factory, site: Site, what: str, how: str) -> None:
-    """Mutation: `Acquisition.look` waits for the fetch: it never ends, and neither does the wait."""
+    """Mutation: `Acquisition.poll` waits for the fetch: it never ends, and neither does the wait."""
     never = factory.bundle(9)
     with site.device(drop=site.folder / "drop") as device, socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
@@ -320,15 +320,15 @@ def test_an_unexpected_error_in_an_update_ends_neither_the_stream_nor_later_upda
     data = bundle.read_bytes()
     with site.device(drop=site.folder / "drop") as device, FileServer(data) as files:
         for place, name in (
-            (announcements, "parse"), (Acquisition, "consider"), (fetch, "fetch"), (Chunks, "take"), (inbox,
-            "requests"), (Acquisition, "look"), (check, "examine"), (Rollout, "try_out"),
+            (announcements, "parse"), (Acquisition, "consider"), (fetch, "fetch"), (Chunks, "add"), (inbox,
+            "requests"), (Acquisition, "poll"), (check, "examine"), (Rollout, "try_out"),
         ):  # fmt: skip
             with monkeypatch.context() as patched:
                 patched.setattr(place, name, fail)
-                where = {"url": files.url} if name != "take" else {"chunks": "fleet/one"}
+                where = {"url": files.url} if name != "add" else {"chunks": "fleet/one"}
                 site.operator.retain("fleet/one/0", data)
                 before = device.counts.get("side_channel_errors_total", 0)
-                if name not in ("requests", "look"):  # these are called by a timer
+                if name not in ("requests", "poll"):  # these are called by a timer
                     site.announce(announcement(bundle, 2, **where, chunk_bytes=len(data)))
                 device.until(lambda before=before: device.counts.get("side_channel_errors_total", 0) > before)  # type: ignore[misc]
                 seen = len(device.answers.all)

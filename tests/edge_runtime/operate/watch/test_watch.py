@@ -60,10 +60,10 @@ def test_keys_choose_filter_pause_and_explain(tmp_path: Path) -> None:
     with running(tmp_path, OBSERVE) as (_, source):
         asker = Asker(tmp_path / "app.sock", SystemClock())
         watcher = Watcher(asker, SystemClock(), Painter(colours=False))
-        watcher.look()
+        watcher.ask()
         for key in ("cellar", "kitchen"):
             source.give(key, 1)
-        watcher.look()
+        watcher.ask()
         assert watcher.press("\x1b[B")
         assert watcher.press("\r")
         assert watcher.press("w")
@@ -72,14 +72,14 @@ def test_keys_choose_filter_pause_and_explain(tmp_path: Path) -> None:
         assert "ask again after its next answer" in text
         source.give("kitchen", 3, seed=2)
         assert watcher.press("w")
-        watcher.look()
+        watcher.ask()
         text = "\n".join(watcher.lines(80, 24))
         assert "last window" in text
         assert "what moved it" in text
         assert watcher.press("q")  # back to the keys
         for key in "/cell\r":
             assert watcher.press(key)
-        watcher.look()
+        watcher.ask()
         text = "\n".join(watcher.lines(80, 24))
         assert "cellar" in text
         assert "kitchen" not in text

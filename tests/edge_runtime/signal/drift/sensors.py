@@ -81,14 +81,14 @@ def streamed(x: Float32, key: str = "w", first: int = 0) -> list[Window]:
 def drift_of(*detectors: Detector, max_keys: int = 100, known: Manifest | None = None) -> tuple[Drift, Metrics]:
     metrics = Metrics()
     drift = Drift(DriftConfig(detectors=detectors or DETECTORS), max_keys, metrics, SimulatedClock())
-    drift.follow(described() if known is None else known)
+    drift.use(described() if known is None else known)
     return drift, metrics
 
 
 def look(drift: Drift, x: Float32, key: str = "w", first: int = 0, marks: Marks | None = None) -> Marks:
     marks = {} if marks is None else marks
     for window in streamed(x, key, first):
-        drift.look([window], marks)
+        drift.run([window], marks)
     return marks
 
 

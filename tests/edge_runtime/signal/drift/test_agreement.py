@@ -39,7 +39,7 @@ def test_the_interval_of_a_weighted_sum_holds_the_truth_as_often_as_it_says() ->
 
 def test_little_is_not_spoken_of() -> None:
     metrics = Metrics()
-    Agreement(metrics).take([(False, True)] * (FEWEST - 1))
+    Agreement(metrics).learn([(False, True)] * (FEWEST - 1))
     assert not metrics.gauges
 
 
@@ -47,10 +47,10 @@ def test_trusted_and_hard_answers_are_weighted_by_how_many_were_hard() -> None:
     metrics = Metrics()
     metrics.counts["predictions_total"], metrics.counts["hard_total"] = 1000, 250
     agreement = Agreement(metrics)
-    agreement.take([(False, True)] * 90 + [(False, False)] * 10)
+    agreement.learn([(False, True)] * 90 + [(False, False)] * 10)
     assert metrics.gauges['agreement_ratio{answers="trusted"}'] == 0.9
     assert 'agreement_ratio{answers="all"}' not in metrics.gauges, "nothing is known of the hard ones"
-    agreement.take([(True, True)] * 20 + [(True, False)] * 20)
+    agreement.learn([(True, True)] * 20 + [(True, False)] * 20)
     assert metrics.gauges['agreement_ratio{answers="hard"}'] == 0.5
     assert metrics.gauges['agreement_ratio{answers="all"}'] == pytest.approx(0.75 * 0.9 + 0.25 * 0.5)
     low, high = (metrics.gauges[f'agreement_{end}_ratio{{answers="all"}}'] for end in ("low", "high"))
@@ -60,6 +60,6 @@ def test_trusted_and_hard_answers_are_weighted_by_how_many_were_hard() -> None:
 def test_what_is_old_no_longer_counts() -> None:
     metrics = Metrics()
     agreement = Agreement(metrics)
-    agreement.take([(False, False)] * 100)
-    agreement.take([(False, True)] * KEPT)
+    agreement.learn([(False, False)] * 100)
+    agreement.learn([(False, True)] * KEPT)
     assert metrics.gauges['agreement_ratio{answers="trusted"}'] == 1

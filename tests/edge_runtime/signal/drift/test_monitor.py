@@ -91,7 +91,7 @@ def test_a_reason_of_the_intake_stands_beside_one_of_drift() -> None:
     look(drift, swapped(windows(30)))
     (window,) = streamed(swapped(windows(1)), first=30)
     marks = {("w", window.slot): "unit"}
-    drift.look([window], marks)
+    drift.run([window], marks)
     assert marks == {("w", window.slot): "orientation,unit"}
 
 
@@ -141,7 +141,7 @@ def test_another_reference_begins_again() -> None:
     look(drift, windows(60))
     other, _ = drift_of(known=described(dataclasses.replace(reference(), own=None)))
     assert not other.restore(drift.save())
-    drift.follow(described(dataclasses.replace(reference(), own=None)))
+    drift.use(described(dataclasses.replace(reference(), own=None)))
     assert drift.save() == other.save()
 
 
@@ -182,10 +182,10 @@ def test_keys_in_one_call_are_as_those_in_many() -> None:
     streams = [streamed(swapped(windows(30)), "a"), streamed(windows(30, seed=4), "b")]
     mixed = [window for pair in zip(*streams, strict=True) for window in pair]
     at_once: Marks = {}
-    together.look(mixed, at_once)
+    together.run(mixed, at_once)
     apart: Marks = {}
     for window in mixed:
-        alone.look([window], apart)
+        alone.run([window], apart)
     assert at_once == apart
     assert together.alarms == alone.alarms
 
@@ -194,6 +194,6 @@ def test_without_a_reference_or_a_detector_nothing_is_done() -> None:
     assert not drift_of(known=dataclasses.replace(described(), sensors=None))[0].active
     config = DriftConfig(detectors=())
     silent = Drift(config, 10, Metrics(), SimulatedClock())
-    silent.follow(described())
+    silent.use(described())
     assert not silent.active
     assert look(silent, swapped(windows(30))) == {}

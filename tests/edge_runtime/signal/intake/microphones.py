@@ -50,7 +50,7 @@ class Microphone:
         self.metrics = Metrics()
         self.intake = Intake(IntakeConfig(checks=checks or CHECKS), 100, self.metrics, SimulatedClock())
         self.model = model or described()
-        self.intake.follow(self.model)
+        self.intake.use(self.model)
         self.windower = Windower(self.model.input)
         self.marks: dict[tuple[str, int], str] = {}
         self.samples = 0
@@ -60,5 +60,5 @@ class Microphone:
             piece = sound[at : at + size, None]
             reading = Reading(key, 1000 + (self.samples + np.arange(len(piece))) / RATE, piece)
             self.samples += len(piece)
-            self.intake.take([reading])
-            self.marks |= self.intake.look(self.windower.push([reading]))
+            self.intake.read([reading])
+            self.marks |= self.intake.run(self.windower.push([reading]))

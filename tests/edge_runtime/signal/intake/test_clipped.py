@@ -37,7 +37,7 @@ def looks(
     assert check.works
     for window in Windower(WATCH).push([Reading("w", t, values)]):
         if window.slot >= key.due:
-            clipped = check.look(key, window)
+            clipped = check.run(key, window)
             found.append((window.start + WATCH.window / RATE - t, clipped, key.on))
     return found
 

@@ -38,16 +38,16 @@ class Device:
     def __init__(self, *checks: Check, described: Manifest = WATCH, max_keys: int = 100) -> None:
         self.metrics, self.clock = Metrics(), SimulatedClock()
         self.intake = Intake(IntakeConfig(checks=checks or CHECKS), max_keys, self.metrics, self.clock)
-        self.intake.follow(described)
+        self.intake.use(described)
         self.windower: Windower | JoinedWindower = Windower(described.input)
         self.windows: list[tuple[str, int]] = []
         self.marks: Marks = {}
 
     def take(self, *readings: Reading) -> None:
-        self.intake.take(readings)
+        self.intake.read(readings)
         windows = self.windower.push(readings)
         self.windows += [(window.key, window.slot) for window in windows]
-        self.marks |= self.intake.look(windows)
+        self.marks |= self.intake.run(windows)
 
     @property
     def counts(self) -> dict[str, float]:
@@ -199,7 +199,7 @@ def test_other_references_are_another_model() -> None:
     device = Device(described=MEASURED)
     send(device, "w", times(1000), motion(20) * np.float32(9.8))
     assert device.counts['suspect_keys{reason="unit"}'] == 1
-    device.intake.follow(WATCH)
+    device.intake.use(WATCH)
     assert device.counts['suspect_keys{reason="unit"}'] == 0
 
 
@@ -212,10 +212,10 @@ def test_checks_can_be_left_out() -> None:
         assert set(device.marks.values()) == reasons
     metrics = Metrics()
     intake = Intake(IntakeConfig(checks=()), 10, metrics, SimulatedClock())
-    intake.follow(WATCH)
+    intake.use(WATCH)
     readings = [Reading("w", times(1500, 25), values[:1500])]
-    intake.take(readings)
-    assert not intake.look(Windower(WATCH.input).push(readings))
+    intake.read(readings)
+    assert not intake.run(Windower(WATCH.input).push(readings))
 
 
 def test_a_rate_at_which_no_window_is_completed_is_said_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,14 +242,14 @@ def test_keys_that_leave_are_not_counted_any_more() -> None:
     for i in range(50):
         send(device, f"w{i}", times(300, 25), motion(6), size=300)
     assert device.counts['suspect_keys{reason="rate"}'] == 10
-    device.intake.follow(dataclasses.replace(WATCH, input=dataclasses.replace(WATCH.input, hop=25)))
+    device.intake.use(dataclasses.replace(WATCH, input=dataclasses.replace(WATCH.input, hop=25)))
     assert device.counts['suspect_keys{reason="rate"}'] == 0
 
 
 def test_the_same_model_again_changes_nothing() -> None:
     device = Device()
     send(device, "w", times(300, 25), motion(6))
-    device.intake.follow(dataclasses.replace(WATCH, version=9))
+    device.intake.use(dataclasses.replace(WATCH, version=9))
     assert device.counts['suspect_keys{reason="rate"}'] == 1
 
 

@@ -50,7 +50,7 @@ def found(
     reference = Reference(channels=("a",), quantiles=(0.0,) * 9, span_s=10, rates_hz=rates_hz)
     check = RateCheck(contract, [reference], max_keys=10)
     for reading in readings:
-        check.take([reading])
+        check.count([reading])
     return list(check.changes.get("w", ()))
 
 
@@ -161,7 +161,7 @@ def test_no_more_keys_are_held_than_stated() -> None:
     check = RateCheck(CONTRACT, [], max_keys=3)
     for i in range(10):
         for t in steady(50, 12):
-            check.take([Reading(f"w{i}", float(t), rows(1))])
+            check.count([Reading(f"w{i}", float(t), rows(1))])
     assert set(check.changes) == {"w7", "w8", "w9"}
 
 
@@ -186,10 +186,10 @@ def test_a_message_costs_no_call_of_a_function() -> None:
     """Ten thousand a second must not be noticed: only a new span of a key calls anything."""
     check = RateCheck(CONTRACT, [], max_keys=10)
     begin = math.ceil(T0 / check.span_s) * check.span_s
-    check.take([Reading("w", begin, rows(1))])
+    check.count([Reading("w", begin, rows(1))])
     readings = list(singles(begin + np.arange(1, 200) / 100))
-    for_one = calls_of(lambda: check.take(readings[:1]))
-    assert calls_of(lambda: check.take(readings[1:])) == for_one
+    for_one = calls_of(lambda: check.count(readings[:1]))
+    assert calls_of(lambda: check.count(readings[1:])) == for_one
 
 
 @pytest.mark.slow

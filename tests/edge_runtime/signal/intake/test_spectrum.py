@@ -97,7 +97,7 @@ def test_each_channel_counts_for_itself() -> None:
     stereo = np.stack([noise(11), converted(11)], axis=1)
     key, found = KeySpectrum(), list[Cut]()
     for window in cut_recording(contract, "mic", 1000.0, stereo):
-        found += check.look(key, window) or ()
+        found += check.run(key, window) or ()
     assert [(one.channel, one.ends_hz, one.usual_hz) for one in found[:1]] == [("right", 2062.5, 4000.0)]
 
 
@@ -149,7 +149,7 @@ def test_windows_shorter_than_a_frame_apart_still_make_a_span_of_ten_seconds() -
     contract = dataclasses.replace(CONTRACT, window=256, hop=256)
     meter, key, spans = TopMeter(contract, [0]), KeySpectrum(), []
     for window in cut_recording(contract, "mic", 1000.0, noise(40)[:, None]):
-        if window.slot >= key.due and meter.look(key, window.slot, window.samples):
+        if window.slot >= key.due and meter.measure(key, window.slot, window.samples):
             spans.append(window.slot / RATE)
     assert np.diff(spans) == pytest.approx([10.0] * (len(spans) - 1), rel=0.05)
     assert len(spans) >= 3

@@ -34,7 +34,7 @@ def looks(
     check, key, windower, found = StuckCheck(contract, references), KeyStuck(), Windower(contract), []
     for window in windower.push([Reading("w", t, values)]):
         if window.slot >= key.due:
-            stuck = check.look(key, window)
+            stuck = check.run(key, window)
             found.append((window.start + contract.window / contract.rate_hz - t, stuck))
     return found
 
@@ -100,7 +100,7 @@ def test_a_gap_begins_the_time_again() -> None:
     check, key, windower = StuckCheck(WATCH), KeyStuck(), Windower(WATCH)
     for i in range(10):
         for window in windower.push([Reading("w", 1000.0 + 20 * i, values)]):
-            assert check.look(key, window) is None
+            assert check.run(key, window) is None
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e-9])
@@ -154,4 +154,4 @@ def test_a_frozen_value_that_is_resampled_is_still_one_value() -> None:
     check, key, windower = StuckCheck(WATCH), KeyStuck(), Windower(WATCH)
     windows = windower.push([Reading("w", t, values)])
     assert all(len(np.unique(window.samples[:, 1])) > 1 for window in windows)
-    assert [check.look(key, window) for window in windows][-1] is not None
+    assert [check.run(key, window) for window in windows][-1] is not None

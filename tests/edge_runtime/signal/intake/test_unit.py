@@ -67,7 +67,7 @@ def spans(
     while at < len(rows):
         size = next(turns)
         for window in windower.push([Reading("w", 1000.0 + at / RATE, rows[at : at + size])]):
-            if window.slot >= key.due and (misfits := check.look(key, window)) is not None:
+            if window.slot >= key.due and (misfits := check.run(key, window)) is not None:
                 found.append((window.start + described.window / RATE - 1000.0, misfits))
         at += size
     return found

@@ -147,12 +147,12 @@ def test_a_key_that_left_goes_on_in_its_epoch_and_one_that_is_forgotten_above_al
     epochs = Epochs(max_keys=2)
     epochs.keep("a", Given(3, 40))
     epochs.keep("b", Given(0, 40))
-    assert epochs.take("a") == Given(3, 40)
+    assert epochs.pop("a") == Given(3, 40)
     epochs.keep("a", Given(3, 48))
     epochs.keep("c", Given(0, 8))  # b is forgotten
-    assert (epochs.take("b"), epochs.take("new")) == (Given(1, NEVER), Given(1, NEVER))
+    assert (epochs.pop("b"), epochs.pop("new")) == (Given(1, NEVER), Given(1, NEVER))
     epochs.keep("d", Given(0, 8))  # a is forgotten
-    assert epochs.take("a") == Given(4, NEVER)
+    assert epochs.pop("a") == Given(4, NEVER)
 
 
 def test_evicted_keys_have_new_ids_where_their_clock_begins_again() -> None:

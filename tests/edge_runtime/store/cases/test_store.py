@@ -148,11 +148,11 @@ def test_no_window_joins_a_sample_that_is_closed(store: CaseStore) -> None:
     store.close_sample(RIVAL)
     store.write([differing(at) for at in range(6, 30)], [], 0.0)
     assert {one.draw for one in store.sample("f" * 64)} == {store.draw(f"a@{at}") for at in range(6)}
-    assert store.follow(RIVAL, 0.0) == (0.0, True, PLACES)
+    assert store.begin_sample(RIVAL, 0.0) == (0.0, True, PLACES)
     store.erase("b")
-    assert store.follow(RIVAL, 0.0) == (0.0, True, PLACES), "nothing was erased"
+    assert store.begin_sample(RIVAL, 0.0) == (0.0, True, PLACES), "nothing was erased"
     store.erase("a")
-    assert store.follow(RIVAL, 50.0) == (50.0, False, PLACES), "it is open again, for what was erased may lack"
+    assert store.begin_sample(RIVAL, 50.0) == (50.0, False, PLACES), "it is open again, for what was erased may lack"
 
 
 def test_windows_of_an_earlier_try_do_not_stand_in_line_before_those_of_the_next(store: CaseStore) -> None:

@@ -68,7 +68,7 @@ class Bench:
     def turn(self, *readings: Reading) -> list[Window]:
         windows = []
         for reading in readings:
-            self.reading_log.take([reading], self.acknowledge)
+            self.reading_log.write([reading], self.acknowledge)
             windows += self.windower.push([reading])
         self.open.append((windows, self.reading_log.flush_iteration(windows, self.windower)))
         return windows

@@ -101,7 +101,7 @@ class Run:
         self.left = self.left._replace(seq=entry.seq, entries=[*self.left.entries, entry], acked=self.progress.acked)
         if safe is None:
             self.write_snapshot()
-        answers = self.events.follow([self.answered(window) for window in [*self.again, *windows]])
+        answers = self.events.run([self.answered(window) for window in [*self.again, *windows]])
         self.again = []
         told = [one for one in answers if isinstance(one, Event) or self.over_time.active]
         self.unsafe.append((self.waiting, told))
@@ -110,7 +110,7 @@ class Run:
     def answered(self, window: Window) -> Prediction:
         plain = answer(window)
         if self.over_time.active:
-            scores = self.over_time.follow([window], np.array([plain.scores], np.float32))
+            scores = self.over_time.run([window], np.array([plain.scores], np.float32))
             plain.scores = scores[0].tolist()
         return plain
 
@@ -209,7 +209,7 @@ def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: in
         windows = bench.recovered
         for reading in part:
             windows = [*windows, *bench.turn(reading)]
-            found += lines([one for one in events.follow(map(answer, windows)) if isinstance(one, Event)])
+            found += lines([one for one in events.run(map(answer, windows)) if isinstance(one, Event)])
             bench.settle()
             windows = bench.turn()
         folder = bench.crash(folder / "crashed")
@@ -228,9 +228,7 @@ def test_saved_windows_carry_an_open_event_over_an_orderly_stop(tmp_path: Path) 
         saved.begin()
         windows = windower.push(part)
         done = saved.flush_iteration(windows, windower)
-        found += lines(
-            [one for one in events.follow([answer(w) for w in [*again, *windows]]) if isinstance(one, Event)]
-        )
+        found += lines([one for one in events.run([answer(w) for w in [*again, *windows]]) if isinstance(one, Event)])
         safe()
         if done is not None:
             done()

@@ -29,36 +29,36 @@ def test_what_is_written_is_as_of_a_moment_at_which_all_was_safe(tmp_path: Path)
     path = tmp_path / "outbox.epochs"
     run = Run(path)
     run.keys = {"k": Given(0, 8)}
-    path.write_bytes(run.kept.take())
+    path.write_bytes(run.kept.save())
     for marks, number in (((5, 4), 16), ((9, 5), 24), ((9, 8), 32)):
         run.marks, run.keys = marks, {"k": Given(0, number)}
-        path.write_bytes(run.kept.take())
-    assert Run(path).epochs.take("k") == Given(0, 16)
+        path.write_bytes(run.kept.save())
+    assert Run(path).epochs.pop("k") == Given(0, 16)
     run.marks = (9, 9)
-    path.write_bytes(run.kept.take())
-    assert Run(path).epochs.take("k") == Given(0, 32)
-    assert Run(path).epochs.take("new") == Given(0, NEVER)
+    path.write_bytes(run.kept.save())
+    assert Run(path).epochs.pop("k") == Given(0, 32)
+    assert Run(path).epochs.pop("new") == Given(0, NEVER)
 
 
 def test_where_the_file_is_damaged_or_lost_keys_begin_at_an_epoch_that_none_had(tmp_path: Path) -> None:
     path = tmp_path / "outbox.epochs"
     lost = Run(path, ("k@8", 77))
-    assert lost.epochs.take("k").epoch > 0
+    assert lost.epochs.pop("k").epoch > 0
     for text in (b"", b"[]", b'{"floor":0,"keys":[1]}', b'{"keys":{}}'):
         path.write_bytes(text)
         epochs = Epochs(10)
         with pytest.raises(StoreError):
             KeptEpochs(path, epochs, list, lambda: (0, 0)).restore(text)
-        assert epochs.take("k").epoch > 0
+        assert epochs.pop("k").epoch > 0
 
 
 def test_an_outbox_of_an_earlier_release_is_no_sign_that_a_file_is_lost(tmp_path: Path) -> None:
-    assert Run(tmp_path / "outbox.epochs", ("k@8", None)).epochs.take("k") == Given(0, NEVER)
+    assert Run(tmp_path / "outbox.epochs", ("k@8", None)).epochs.pop("k") == Given(0, NEVER)
 
 
 def test_a_key_that_another_worker_had_goes_on(tmp_path: Path) -> None:
     (tmp_path / "worker-1").mkdir()
     first = Run(tmp_path / "outbox.epochs")
     first.keys = {"k": Given(2, 80)}
-    (tmp_path / "outbox.epochs").write_bytes(first.kept.take())
-    assert Run(tmp_path / "worker-1" / "outbox.epochs").epochs.take("k") == Given(2, 80)
+    (tmp_path / "outbox.epochs").write_bytes(first.kept.save())
+    assert Run(tmp_path / "worker-1" / "outbox.epochs").epochs.pop("k") == Given(2, 80)

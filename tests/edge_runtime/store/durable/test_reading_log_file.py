@@ -118,7 +118,7 @@ def test_no_window_is_lost_and_none_becomes_another_over_crashes(
 
 
 def test_readings_are_acknowledged_when_they_are_on_the_disk_and_not_before(benches: Make, tmp_path: Path) -> None:
-    """And one flush serves all readings of a turn, and all turns that wait. Mutation: `take` calling `done`."""
+    """And one flush serves all readings of a turn, and all turns that wait. Mutation: `write` calling `done`."""
 
     class Slow(ReadingLogFile):
         appends = durable = 0

@@ -88,6 +88,6 @@ def test_totals_are_sums() -> None:
     metrics.dropped["late"] = 1
     totals = Totals(None)
     for _ in range(2):
-        totals.take(Figures.of(["w"], metrics, Tally(), None, {}))
+        totals.add(Figures.of(["w"], metrics, Tally(), None, {}))
     assert totals.plain()["counts"] == {"samples_total": 6}
     assert totals.plain()["dropped"] == {"late": 2}

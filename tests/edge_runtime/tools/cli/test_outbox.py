@@ -42,7 +42,7 @@ def case(number: int) -> HardCase:
 def fill(outbox: Outbox) -> None:
     """1 and 2 were rejected, 3 was tried too often, 4 waits."""
     outbox.put([case(number) for number in (1, 2, 3, 4)])
-    outbox.take(4, 2**20)
+    outbox.lease(4, 2**20)
     outbox.move_to_dead_letters(["watch@1", "watch@2"], "rejected", "the cloud answered 413: window too large")
     outbox.move_to_dead_letters(["watch@3"], "attempts", "no answer")
     outbox.release(["watch@4"])

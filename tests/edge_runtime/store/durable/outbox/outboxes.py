@@ -50,7 +50,7 @@ def make(folder: Path, clock: SimulatedClock, **limits: Any) -> Outbox:
 def drain(outbox: Outbox) -> list[HardCase]:
     """Everything that is due, settled as delivered."""
     drained: list[HardCase] = []
-    while taken := outbox.take(64, EVERYTHING):
+    while taken := outbox.lease(64, EVERYTHING):
         assert outbox.ack(one.id for one in taken) == len(taken)
         drained += taken
     return drained

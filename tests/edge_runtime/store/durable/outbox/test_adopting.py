@@ -17,7 +17,7 @@ def left(path: Path, *numbers: int, dead: tuple[int, ...] = ()) -> Path:
     with Outbox(OutboxConfig(path=path), SimulatedClock()) as outbox:
         outbox.put(cases(*numbers, *dead))
         for name in names(*dead):
-            taken = outbox.take(100, EVERYTHING)
+            taken = outbox.lease(100, EVERYTHING)
             outbox.release(one.id for one in taken if one.id != name)
             outbox.move_to_dead_letters([name], "rejected", "no")
     return path
@@ -41,20 +41,20 @@ def test_cases_of_all_files_go_out_once_in_turns_and_each_file_counts_its_own(tm
     with adopting(tmp_path, one, other) as outbox:
         outbox.put(cases(6, 7))
         assert (outbox.counts().queued, outbox.counts().accepted) == (7, 7)
-        first = outbox.take(2, EVERYTHING)
+        first = outbox.lease(2, EVERYTHING)
         outbox.release(case.id for case in first)
-        second = outbox.take(2, EVERYTHING)
+        second = outbox.lease(2, EVERYTHING)
         outbox.release(case.id for case in second)
         assert sorted([*ids(first), *ids(second)]) == [1, 2, 6, 7]  # own ones, then adopted ones
         assert sorted(ids(drain(outbox))) == [1, 2, 3, 4, 5, 6, 7]
-        assert not outbox.take(2, EVERYTHING)
+        assert not outbox.lease(2, EVERYTHING)
     assert [counts(path) for path in (one, other, tmp_path / "own.db")] == [(0, 3), (0, 2), (0, 2)]
 
 
 def test_what_was_not_acknowledged_is_there_for_the_next_start(tmp_path: Path) -> None:
     one = left(tmp_path / "1.db", 1, 2)
     with adopting(tmp_path, one) as outbox:
-        assert len(outbox.take(10, EVERYTHING)) == 2
+        assert len(outbox.lease(10, EVERYTHING)) == 2
         assert outbox.ack(names(2)) == 1
     with adopting(tmp_path, one) as outbox:
         assert ids(drain(outbox)) == [1]
@@ -63,11 +63,11 @@ def test_what_was_not_acknowledged_is_there_for_the_next_start(tmp_path: Path) -
 def test_retries_and_dead_letters_stay_in_their_file(tmp_path: Path) -> None:
     one = left(tmp_path / "1.db", 1, 2, 3)
     with adopting(tmp_path, one) as outbox:
-        outbox.take(10, EVERYTHING)
+        outbox.lease(10, EVERYTHING)
         assert outbox.retry(names(1), 3600.0, "busy") == 1
         assert outbox.move_to_dead_letters(names(2), "rejected", "no") == 1
         assert outbox.release(names(3)) == 1
-        assert ids(outbox.take(10, EVERYTHING)) == [3]
+        assert ids(outbox.lease(10, EVERYTHING)) == [3]
         assert (outbox.counts().queued, outbox.counts().dead) == (2, 1)
     with Outbox(OutboxConfig(path=one), SimulatedClock()) as outbox:
         assert [letter.case.id for letter in outbox.dead_letters()] == names(2)
@@ -77,7 +77,7 @@ def test_final_messages_of_all_files_are_published_once(tmp_path: Path) -> None:
     one = left(tmp_path / "1.db", 1, dead=(8, 9))
     with adopting(tmp_path, one) as outbox:
         outbox.put(cases(5))
-        outbox.take(10, EVERYTHING)
+        outbox.lease(10, EVERYTHING)
         outbox.move_to_dead_letters(names(5), "rejected", "no")
         published: list[str] = []
         while outbox.unpublished:
@@ -92,7 +92,7 @@ def test_a_drained_file_is_given_back_so_that_its_worker_may_return(tmp_path: Pa
     with adopting(tmp_path, one, empty) as outbox:
         assert counts(empty) == (0, 0)  # it could not be opened while another process has it
         drain(outbox)
-        outbox.take(10, EVERYTHING)
+        outbox.lease(10, EVERYTHING)
         assert counts(one) == (0, 1)
 
 

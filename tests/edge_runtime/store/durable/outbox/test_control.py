@@ -22,7 +22,7 @@ def outbox(tmp_path: Path, clock: SimulatedClock) -> Iterator[Outbox]:
     """With three dead letters."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
-        outbox.take(3, EVERYTHING)
+        outbox.lease(3, EVERYTHING)
         outbox.move_to_dead_letters(names(1, 2, 3), "rejected", "no")
         yield outbox
 

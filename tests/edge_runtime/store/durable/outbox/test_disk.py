@@ -48,14 +48,14 @@ def test_a_disk_error_refuses_that_call_only_and_heals_by_itself(
     config = OutboxConfig(path=tmp_path / "outbox.db")
     with Outbox(config, clock, connect=lambda path: Failing(connect_sqlite(path), faults)) as outbox:
         outbox.put(cases(1, 2))
-        assert ids(outbox.take(1, EVERYTHING)) == [1]
+        assert ids(outbox.lease(1, EVERYTHING)) == [1]
         faults[statement] = code
         for _ in range(2):
             with pytest.raises(kind, match=says):
                 outbox.put(cases(3))
         faults.clear()
         assert outbox.put(cases(3, 4)).accepted == names(3, 4)
-        assert ids(outbox.take(9, EVERYTHING)) == [2, 3, 4]  # 1 is still in flight
+        assert ids(outbox.lease(9, EVERYTHING)) == [2, 3, 4]  # 1 is still in flight
         assert outbox.ack(names(1)) == 1
         counts = outbox.counts()
         assert (counts.accepted, counts.queued) == (4, 3)
@@ -74,7 +74,7 @@ def test_a_commit_that_failed_late_but_happened_is_recognised(tmp_path: Path, cl
     config = OutboxConfig(path=tmp_path / "outbox.db")
     with Outbox(config, clock, connect=lambda path: FailsAfterCommit(connect_sqlite(path), faults)) as outbox:
         outbox.put(cases(1, 2, 3))
-        outbox.take(3, EVERYTHING)
+        outbox.lease(3, EVERYTHING)
         faults["COMMIT"] = FSYNC_FAILED
         with pytest.raises(StoreError):
             outbox.ack(names(1))
@@ -123,7 +123,7 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
         assert failed > 60, failed
         outbox.close()
         with Outbox(OutboxConfig(path=Path(sys.argv[1])), SystemClock()) as outbox:
-            found = {case.id for case in outbox.take(1000, 1 << 30)}
+            found = {case.id for case in outbox.lease(1000, 1 << 30)}
             assert acked <= found, sorted(acked - found)
             assert outbox.counts().balances() and not outbox.damage
         print(len(acked), failed)
@@ -145,7 +145,7 @@ _COMMITTER = """
             number += 8
             outbox.put(group)
             print("a", *(case.id for case in group), flush=True)
-            gone = [case.id for case in outbox.take(5, 1 << 30)]
+            gone = [case.id for case in outbox.lease(5, 1 << 30)]
             print("s", *gone, flush=True)
             outbox.ack(gone)
             print("d", *gone, flush=True)

@@ -54,7 +54,7 @@ def test_nothing_vanishes_and_the_file_keeps_its_limit(tmp_path: Path, clock: Si
             accepted += len(result.accepted)
             refused += len(result.refused)
             evicted += len(result.evicted)
-            taken = [one.id for one in outbox.take(rng.randrange(300), EVERYTHING)]
+            taken = [one.id for one in outbox.lease(rng.randrange(300), EVERYTHING)]
             rng.shuffle(taken)
             part = len(taken) // 4
             outbox.ack(taken[: 2 * part])

@@ -248,7 +248,7 @@ class OutboxMachine(RuleBasedStateMachine):
             assert set(kept) == in_flight, "refused before dropping all that it may"
 
     def expire(self) -> None:
-        """What `put` and `take` do first, once a second."""
+        """What `put` and `lease` do first, once a second."""
         now = self.now
         if now >= self.outbox._next_housekeeping:
             for name, entry in list(self.queued.items()):
@@ -264,7 +264,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if limit:
             self.expire()
         expected = self.expected_take(limit, max_bytes)
-        taken = self.outbox.take(limit, max_bytes)
+        taken = self.outbox.lease(limit, max_bytes)
         assert taken == [entry.case for entry in expected]
         for entry in expected:
             entry.leased = True

@@ -212,7 +212,7 @@ def test_putting_and_forwarding_at_the_same_time_loses_nothing(tmp_path: Path, c
 
         def forward() -> None:
             while not done.is_set() or outbox.counts().queued:
-                taken = [one.id for one in outbox.take(50, EVERYTHING)]
+                taken = [one.id for one in outbox.lease(50, EVERYTHING)]
                 back = taken[1::7]
                 assert outbox.release(back) == len(back)
                 mine = [one for one in taken if one not in back]

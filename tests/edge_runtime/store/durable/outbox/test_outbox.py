@@ -40,7 +40,7 @@ def test_another_digest_is_another_case_and_gets_no_answer_of_the_first(
     with make(tmp_path, clock, when_full=policy) as outbox:
         outbox.put([digested(1, 7)])
         if stage != "queued":
-            outbox.take(1, EVERYTHING)
+            outbox.lease(1, EVERYTHING)
         if stage == "dead":
             outbox.move_to_dead_letters(names(1), "rejected", "no")
         elif stage == "answered":
@@ -64,7 +64,7 @@ def test_another_digest_is_another_case_and_gets_no_answer_of_the_first(
 def test_an_id_that_is_queued_in_flight_or_dead_is_the_same_case(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
-        outbox.take(2, EVERYTHING)
+        outbox.lease(2, EVERYTHING)
         outbox.move_to_dead_letters(names(1), "rejected", "no")
         again = outbox.put([*cases(1, 2, 3), case(4), case(4)])
         assert again.accepted == names(4)
@@ -86,7 +86,7 @@ def test_a_case_that_comes_again_is_told_how_it_ended_and_is_not_counted_twice(
     """Mutation that this finds: forgetting a case when it is delivered."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1, 2, 3))
-        outbox.take(3, EVERYTHING)
+        outbox.lease(3, EVERYTHING)
         outbox.ack(names(1, 2), {"watch@1": b"the answer"})
         outbox.move_to_dead_letters(names(3), "rejected", "no")
         assert [(one.id, one.reason, one.meta) for one in outbox.closings(9)] == [("watch@3", "rejected", b"{}")]
@@ -106,10 +106,10 @@ def test_every_case_that_leaves_without_an_answer_is_closed_once_and_survives_a_
     """Mutation that this finds: a closing that is written in a transaction of its own."""
     with make(tmp_path, clock, max_age_s=10.0, max_attempts=1) as outbox:
         outbox.put(cases(1, 2))
-        outbox.take(1, EVERYTHING)
+        outbox.lease(1, EVERYTHING)
         outbox.retry(names(1), 0.0, "no answer")
         clock.advance(20.0)
-        assert outbox.take(9, EVERYTHING) == []
+        assert outbox.lease(9, EVERYTHING) == []
         outbox.discard(names(1))
         crashed = crash_image(tmp_path, tmp_path / "crashed")
     with make(crashed, clock) as outbox:
@@ -125,11 +125,11 @@ def test_as_many_endings_are_remembered_as_stated_and_those_unpublished_are_neve
 ) -> None:
     with make(tmp_path, clock, max_bytes=256 * 1024) as outbox:
         outbox.put(cases(0))
-        outbox.take(1, EVERYTHING)
+        outbox.lease(1, EVERYTHING)
         outbox.move_to_dead_letters(names(0), "rejected", "no")
         for number in range(1, 200):
             outbox.put([case(number, size=40)])
-            assert outbox.ack(one.id for one in outbox.take(1, EVERYTHING)) == 1
+            assert outbox.ack(one.id for one in outbox.lease(1, EVERYTHING)) == 1
         assert [one.id for one in outbox.closings(9)] == names(0)
         outbox.published([1])
         again = outbox.put([case(number, size=40) for number in range(1, 200)])
@@ -141,13 +141,13 @@ def test_too_many_attempts_make_a_dead_letter(tmp_path: Path, clock: SimulatedCl
     with make(tmp_path, clock, max_attempts=2) as outbox:
         outbox.put(cases(1))
         for _ in range(2):
-            outbox.take(1, EVERYTHING)
+            outbox.lease(1, EVERYTHING)
             outbox.retry(names(1), 0, "timeout")
         (letter,) = outbox.dead_letters()
         assert (letter.case.id, letter.case.attempts, letter.reason, letter.detail) == (
             "watch@1", 2, "attempts", "timeout",
         )  # fmt: skip
-        assert outbox.take(1, EVERYTHING) == []
+        assert outbox.lease(1, EVERYTHING) == []
 
 
 def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clock: SimulatedClock) -> None:
@@ -155,12 +155,12 @@ def test_cases_that_always_fail_take_turns_behind_the_others(tmp_path: Path, clo
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(*range(30)))
         for _ in range(3):
-            outbox.retry([one.id for one in outbox.take(30, EVERYTHING)][:20], 0, "no")
+            outbox.retry([one.id for one in outbox.lease(30, EVERYTHING)][:20], 0, "no")
             outbox.release(names(*range(30)))
             clock.advance(1)
         asked: list[int] = []
         for _ in range(6):
-            taken = outbox.take(5, EVERYTHING)
+            taken = outbox.lease(5, EVERYTHING)
             asked += ids(taken)
             if taken[0].attempts:
                 outbox.retry([one.id for one in taken], 0.5, "no")
@@ -180,7 +180,7 @@ def test_a_wall_clock_that_jumps_expires_nothing_and_keeps_the_order(
         outbox.put(cases(2))
         clock.advance(5)
         assert outbox.counts().oldest_age_s == 5
-        assert ids(outbox.take(9, EVERYTHING)) == [1, 2]
+        assert ids(outbox.lease(9, EVERYTHING)) == [1, 2]
 
 
 @pytest.mark.parametrize("wall", [0.0, 1_700_000_000.0 - 3_600, 1_700_000_000.0 + 86_400])
@@ -199,16 +199,16 @@ def test_a_boot_at_another_time_expires_nothing_early_and_ages_go_on(
         outbox.put(cases(3))
         assert outbox.counts().queued == 3
         rebooted.advance(200)
-        assert ids(outbox.take(9, EVERYTHING)) == [2, 3]
+        assert ids(outbox.lease(9, EVERYTHING)) == [2, 3]
 
 
 def test_an_idle_outbox_remembers_how_much_time_has_passed(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1))
-        outbox.take(1, EVERYTHING)
+        outbox.lease(1, EVERYTHING)
         for _ in range(100):
             clock.advance(60)
-            outbox.take(1, EVERYTHING)
+            outbox.lease(1, EVERYTHING)
         crashed = crash_image(tmp_path, tmp_path / "after")
     with make(crashed, SimulatedClock()) as outbox:
         assert outbox.counts().oldest_age_s >= 6_000 - 660
@@ -218,7 +218,7 @@ def test_dead_letters_can_be_listed_shown_requeued_and_discarded(tmp_path: Path,
     with make(tmp_path, clock, live_share=0) as outbox:
         outbox.put(cases(*range(50)))
         outbox.move_to_dead_letters(
-            [one.id for one in outbox.take(40, EVERYTHING)], "rejected", "400 Bad\nRequest " + "x" * 900
+            [one.id for one in outbox.lease(40, EVERYTHING)], "rejected", "400 Bad\nRequest " + "x" * 900
         )
     with make(tmp_path, clock) as outbox:
         letters = list(outbox.dead_letters())

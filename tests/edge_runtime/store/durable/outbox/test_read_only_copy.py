@@ -18,7 +18,7 @@ def filled(folder: Path, clock: SimulatedClock) -> Outbox:
     """Case 1 is dead, 2 waits for another try, 3 is in flight, 4 and 5 were never tried, 6 was delivered."""
     outbox = make(folder, clock, live_share=0)
     outbox.put(cases(1, 2, 3, 4, 5, 6))
-    outbox.take(6, EVERYTHING)
+    outbox.lease(6, EVERYTHING)
     outbox.move_to_dead_letters(names(1), "rejected", "the cloud said no")
     outbox.retry(names(2), 60.0, "no answer")
     outbox.release(names(4, 5))
@@ -121,7 +121,7 @@ def test_a_log_that_is_begun_anew_while_it_is_copied_is_copied_again(
             before = snapshot._generation(config.path)
             while snapshot._generation(config.path) == before:
                 outbox.put(cases(number))
-                taken = [one.id for one in outbox.take(9, EVERYTHING)]
+                taken = [one.id for one in outbox.lease(9, EVERYTHING)]
                 outbox.ack(set(taken) - set(names(1, 2)))
                 outbox.release(taken)
                 number += 1
@@ -140,7 +140,7 @@ def test_a_log_that_is_folded_in_while_it_is_copied_does_no_harm(
 
         def fold_in() -> None:
             before = snapshot._generation(config.path)
-            outbox.ack(one.id for one in outbox.take(20, EVERYTHING))
+            outbox.ack(one.id for one in outbox.lease(20, EVERYTHING))
             outbox.put([case(number, size=5_000) for number in range(100, 140)])
             outbox._file.run(lambda db: db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
             assert snapshot._generation(config.path) == before

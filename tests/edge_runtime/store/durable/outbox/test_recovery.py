@@ -42,11 +42,11 @@ def prepared(folder: Path, clock: SimulatedClock) -> tuple[bytes, dict[str, Hard
     content = {one.id: one for one in cases(*range(400))}
     with make(folder, clock) as outbox:
         outbox.put(list(content.values()))
-        for one in outbox.take(100, EVERYTHING):
+        for one in outbox.lease(100, EVERYTHING):
             del content[one.id]
             outbox.ack([one.id])
-        outbox.retry([one.id for one in outbox.take(30, EVERYTHING)], 50, "again")
-        outbox.move_to_dead_letters([one.id for one in outbox.take(30, EVERYTHING)], "rejected", "no")
+        outbox.retry([one.id for one in outbox.lease(30, EVERYTHING)], 50, "again")
+        outbox.move_to_dead_letters([one.id for one in outbox.lease(30, EVERYTHING)], "rejected", "no")
         outbox.put_state("budget", b"7")
     return (folder / "outbox.db").read_bytes(), content
 
@@ -62,9 +62,9 @@ def test_with_its_first_page_gone_every_case_is_carried_over(tmp_path: Path, clo
         assert damage.set_aside.read_bytes()[4096:] == image[4096:]
         assert len(list(outbox.dead_letters())) == 30
         assert outbox.get_state("budget") == b"7"
-        assert outbox.take(400, EVERYTHING)[0].attempts == 0
+        assert outbox.lease(400, EVERYTHING)[0].attempts == 0
         clock.advance(60)
-        assert {one.attempts for one in outbox.take(400, EVERYTHING)} == {1}  # those that waited still knew it
+        assert {one.attempts for one in outbox.lease(400, EVERYTHING)} == {1}  # those that waited still knew it
         counts = outbox.counts()
         assert (counts.accepted, counts.delivered, counts.queued) == (400, 100, 270)
         assert counts.balances()
@@ -155,7 +155,7 @@ def test_a_case_that_its_index_hides_is_found(tmp_path: Path, clock: SimulatedCl
     """Mutation that this finds: ``quick_check`` at opening. One spoilt bit hid every case that had failed once."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(*range(20)))
-        outbox.retry([one.id for one in outbox.take(20, EVERYTHING)], 5.3, "again")
+        outbox.retry([one.id for one in outbox.lease(20, EVERYTHING)], 5.3, "again")
     file = tmp_path / "outbox.db"
     db = connect_sqlite(file)
     (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'waiting_due'").fetchone()
@@ -169,7 +169,7 @@ def test_a_case_that_its_index_hides_is_found(tmp_path: Path, clock: SimulatedCl
     with make(tmp_path, clock) as outbox:
         assert [(damage.recovered, damage.lost) for damage in outbox.damage] == [(20, 0)]
         clock.advance(60)
-        assert len(outbox.take(20, EVERYTHING)) == 20
+        assert len(outbox.lease(20, EVERYTHING)) == 20
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_rows_that_contradict_the_ledger_are_noticed_at_opening(
 def test_without_its_ledger_the_outbox_counts_what_it_has_and_ages_go_on(tmp_path: Path, clock: SimulatedClock) -> None:
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(1))
-        outbox.ack([one.id for one in outbox.take(1, EVERYTHING)])
+        outbox.ack([one.id for one in outbox.lease(1, EVERYTHING)])
         clock.advance(500)
         outbox.put(cases(2, 3))
     db = sqlite3.connect(tmp_path / "outbox.db")
@@ -218,7 +218,7 @@ def test_without_its_ledger_the_outbox_counts_what_it_has_and_ages_go_on(tmp_pat
 def test_a_value_of_another_type_is_damage_where_the_oldest_are_looked_for(
     tmp_path: Path, clock: SimulatedClock, column: str
 ) -> None:
-    """Mutation that this finds: no `_expect` in `rows.oldest`. Each `take` then ended with a TypeError."""
+    """Mutation that this finds: no `_expect` in `rows.oldest`. Each `lease` then ended with a TypeError."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(*range(10)))
     db = sqlite3.connect(tmp_path / "outbox.db")
@@ -227,7 +227,7 @@ def test_a_value_of_another_type_is_damage_where_the_oldest_are_looked_for(
     db.close()
     with make(tmp_path, clock) as outbox:
         clock.advance(60)
-        assert ids(outbox.take(20, EVERYTHING)) == [0, 1, *range(3, 10)]
+        assert ids(outbox.lease(20, EVERYTHING)) == [0, 1, *range(3, 10)]
         assert outbox.counts().dropped["damaged"] == 1
         assert outbox.counts().balances()
 
@@ -366,7 +366,7 @@ def test_damage_met_while_running_is_repaired_and_the_call_goes_on(tmp_path: Pat
 
     with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), clock, connect=connect, on_damage=report) as outbox:
         outbox.put(cases(*range(20)))
-        flying = [one.id for one in outbox.take(5, EVERYTHING)]
+        flying = [one.id for one in outbox.lease(5, EVERYTHING)]
         outbox.retry(flying[:1], 0, "again")
         faults["INSERT OR IGNORE"] = CORRUPT_INDEX
         assert outbox.put(cases(77)).accepted == names(77)
@@ -522,7 +522,7 @@ def test_a_case_that_was_spoilt_is_closed_as_damaged(tmp_path: Path, clock: Simu
     make_and_put(tmp_path, clock)
     rewrite(tmp_path, "UPDATE cases SET body = zeroblob(600) WHERE seq = 2")
     with make(tmp_path, clock) as outbox:
-        assert ids(outbox.take(9, EVERYTHING)) == [1, 3]
+        assert ids(outbox.lease(9, EVERYTHING)) == [1, 3]
         (closing,) = outbox.closings(9)
         assert (closing.id, closing.key, closing.reason, closing.meta) == ("watch@2", "watch", "damaged", b"")
         assert outbox.damage == []
@@ -534,11 +534,11 @@ def test_cases_that_are_lost_with_their_rows_are_closed_by_the_ids_in_their_inde
     """Mutation that this finds: `salvage._close_lost` that closes nothing; a salvage that forgets earlier closings."""
     with make(tmp_path, clock) as outbox:
         outbox.put(cases(7))
-        outbox.move_to_dead_letters([one.id for one in outbox.take(1, EVERYTHING)], "rejected", "no")
+        outbox.move_to_dead_letters([one.id for one in outbox.lease(1, EVERYTHING)], "rejected", "no")
     make_and_put(tmp_path, clock)
     rewrite(tmp_path, "UPDATE cases SET body = x'00' WHERE seq = 3", "UPDATE ledger SET accepted = 70")
     with make(tmp_path, clock) as outbox:
-        assert ids(outbox.take(9, EVERYTHING)) == [1, 3]
+        assert ids(outbox.lease(9, EVERYTHING)) == [1, 3]
         assert [(one.id, one.reason) for one in outbox.closings(9)] == [("watch@7", "rejected"), ("watch@2", "damaged")]
         assert [damage.lost for damage in outbox.damage] == [None]
         assert outbox.put(cases(2)).repeated == names(2)

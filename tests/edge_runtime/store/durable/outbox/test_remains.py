@@ -39,7 +39,7 @@ def test_a_delivered_case_is_not_readable_in_any_file_after_an_orderly_stop(tmp_
     with Outbox(OutboxConfig(path=tmp_path / "outbox.db"), SystemClock()) as outbox:
         outbox.put([case(i) for i in range(CASES)])
         assert remains(tmp_path) == list(range(CASES)), "the search finds nothing at all"
-        taken = outbox.take(50, 2**30)
+        taken = outbox.lease(50, 2**30)
         outbox.ack([one.id for one in taken[:40]])
         outbox.move_to_dead_letters([one.id for one in taken[40:]], "rejected", "")
         outbox.discard([one.id for one in taken[40:45]])
@@ -120,7 +120,7 @@ def test_a_folder_that_is_deleted_under_an_outbox_is_said_and_the_counters_go_on
     folder.mkdir()
     with Outbox(OutboxConfig(path=folder / "outbox.db"), SystemClock()) as outbox:
         outbox.put([case(i) for i in range(7)])
-        outbox.ack([one.id for one in outbox.take(2, 2**20)])
+        outbox.ack([one.id for one in outbox.lease(2, 2**20)])
         shutil.rmtree(folder)
         with pytest.raises(StoreUnusable, match="does not exist; create it"):
             outbox.put([case(8)])
@@ -131,7 +131,7 @@ def test_a_folder_that_is_deleted_under_an_outbox_is_said_and_the_counters_go_on
     assert (counts.accepted, counts.delivered, counts.queued, counts.dropped["damaged"]) == (8, 2, 1, 5)
     assert counts.balances()
     with Outbox(OutboxConfig(path=folder / "outbox.db"), SystemClock()) as outbox:
-        assert [one.id for one in outbox.take(9, 2**20)] == ["k@9"]
+        assert [one.id for one in outbox.lease(9, 2**20)] == ["k@9"]
 
 
 def test_a_journal_that_is_deleted_while_it_is_written_begins_again_with_a_snapshot(
@@ -164,4 +164,4 @@ def test_another_outbox_that_is_put_in_its_place_is_taken_as_it_is(tmp_path: Pat
         (tmp_path / "copy.db").replace(tmp_path / "outbox.db")
         counts = outbox.counts()
         assert (counts.accepted, counts.queued, counts.dropped["damaged"]) == (2, 2, 0)
-        assert [one.id for one in outbox.take(9, 2**20)] == ["k@1", "k@2"]
+        assert [one.id for one in outbox.lease(9, 2**20)] == ["k@1", "k@2"]

@@ -21,10 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from edge_export.data.dataset import Dataset, Recording, Windows, load_recordings
-from edge_export.data.labels import label_windows
-from edge_export.data.references import measure_references
-from edge_export.evaluation.sensors import (
+from edge_export.choose.evaluation.sensors import (
     LEAST_COST,
     Cost,
     Looks,
@@ -36,6 +33,9 @@ from edge_export.evaluation.sensors import (
     measure_sensors,
     triads_of,
 )
+from edge_export.data.dataset import Dataset, Recording, Windows, load_recordings
+from edge_export.data.labels import label_windows
+from edge_export.data.references import measure_references
 
 from benchmarks import drift_machines
 from benchmarks.bench_intake import EXAMPLE, manifest_of, upper_bound

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from edge_export.evaluation.sensors import faults_of, inverse
+from edge_export.choose.evaluation.sensors import faults_of, inverse
 
 from benchmarks.intake_data import Set, Stream, at_rate
 from edge_runtime.manifest.drift import Repair

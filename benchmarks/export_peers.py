@@ -5,7 +5,7 @@
 Every quantiser starts from the same float ONNX file and the same calibration inputs. All files, ours and theirs, are
 then timed interleaved on the engines of a device, one thread, batch 1, taking turns
 (`edge_runtime.model.tuning.timing`), and asked about inputs that none was calibrated on. The search
-(`edge_export.selection.limits`) sees our candidates only; what it chose is set against the fastest file of any peer in
+(`choose.selection.limits`) sees our candidates only; what it chose is set against the fastest file of any peer in
 a benchmark of two.
 
 None of this is an MLPerf result: the benchmark's data sets are not here. What the inputs are stands in each table.
@@ -26,18 +26,18 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import orjson
+from edge_export.choose.selection.limits import SLOWER, choose, compressed_size
+from edge_export.graph.onnx_graph.model import transform
+from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.graph.onnx_graph.passes.minimise import Minimise
+from edge_export.graph.quantize import Scheme
+from edge_export.graph.quantize.bias import correct
+from edge_export.graph.quantize.ranges import calibrate
+from edge_export.graph.quantize.write import prepare, write
+from edge_export.graph.tflite.convert import convert
 from edge_export.metrics import Evaluation, evaluate
-from edge_export.onnx_graph.model import transform
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.minimise import Minimise
 from edge_export.package.pack import VariantSource
-from edge_export.quantize import Scheme
-from edge_export.quantize.bias import correct
-from edge_export.quantize.ranges import calibrate
-from edge_export.quantize.write import prepare, write
 from edge_export.recipe.limits import Limits
-from edge_export.selection.limits import SLOWER, choose, compressed_size
-from edge_export.tflite.convert import convert
 
 from benchmarks.anomaly import anomaly
 from benchmarks.mlperf_tiny import NETWORKS, Array, Inputs, Network, inputs_for, to_onnx

@@ -123,7 +123,7 @@ def onnx_int8(net: str, *, signed: bool = False) -> bytes:
 @functools.cache
 def tflite_int8(net: str) -> bytes:
     """The named network for TensorFlow Lite; the same integers, channels last."""
-    from edge_export.tflite.convert import convert  # noqa: PLC0415 - only where it is wanted
+    from edge_export.graph.tflite.convert import convert  # noqa: PLC0415 - only where it is wanted
 
     return convert(onnx.load_from_string(onnx_int8(net, signed=True)))
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.quantize import Scheme, quantize
-from edge_export.quantize.write import prepare
+from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.graph.quantize import Scheme, quantize
+from edge_export.graph.quantize.write import prepare
 from onnxruntime import quantization
 
 from benchmarks import stateful_models

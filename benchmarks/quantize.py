@@ -25,11 +25,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from edge_export.variants import Settings, quantize_model
-from edge_export.variants.data import Recording, read_arrays, split, thinned
-from edge_export.variants.decide import Decision, Rule, decide
-from edge_export.variants.measured import FLOAT, File, Results, answers_of, measure_files
-from edge_export.variants.source import Format, Source, flow_of, open_source
+from edge_export.choose.variants import Settings, quantize_model
+from edge_export.choose.variants.data import Recording, read_arrays, split, thinned
+from edge_export.choose.variants.decide import Decision, Rule, decide
+from edge_export.choose.variants.measured import FLOAT, File, Results, answers_of, measure_files
+from edge_export.choose.variants.source import Format, Source, flow_of, open_source
 
 from benchmarks.export_peers import SHARED, markdown
 from benchmarks.foreign import Foreign, foreign

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import onnx
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.quantize import Scheme
-from edge_export.streaming import State, StreamingModel, StreamingRunner, parity, quantize_streaming, to_streaming
-from edge_export.streaming.runner import session
-from edge_export.tflite.convert import convert
+from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.graph.quantize import Scheme
+from edge_export.graph.streaming import State, StreamingModel, StreamingRunner, parity, quantize_streaming, to_streaming
+from edge_export.graph.streaming.runner import session
+from edge_export.graph.tflite.convert import convert
 
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report

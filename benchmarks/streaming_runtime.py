@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.temperature import with_temperature
+from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.graph.onnx_graph.passes.temperature import with_temperature
+from edge_export.graph.tflite.convert import convert
 from edge_export.package.pack import VariantSource, pack
-from edge_export.streaming.bundle import stream_bundle
-from edge_export.tflite.convert import convert
+from edge_export.package.streaming_bundle import stream_bundle
 
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report

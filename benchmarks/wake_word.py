@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.graph.tflite.read.states import take_states_out
 from edge_export.package.pack import VariantSource, pack
-from edge_export.tflite.states import take_states_out
 
 from benchmarks.intake_data import DATA
 from edge_runtime.event_rule import EventRule

@@ -41,9 +41,9 @@ CLEAN: Final = (
     "export/edge_export/data/",
     "export/edge_export/metrics.py",
     "export/edge_export/package/",
-    "export/edge_export/splits.py",
+    "export/edge_export/recipe/splits.py",
     "export/edge_export/step_cache.py",
-    "export/edge_export/tflite/",
+    "export/edge_export/graph/tflite/",
     "scripts/",
 )
 """Rooms without a fault: the baseline may list none of their files again."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.surround.cross_fit import Folds, OutOfFold
 from edge_export.data.dataset import Int64
+from edge_export.learn.training.baseline import RandomForest
 from edge_export.package.bundles import TEACHER as TEACHER_FILE
-from edge_export.surround.cross_fit import Folds, OutOfFold
-from edge_export.training.baseline import RandomForest
 
 from benchmarks.accuracy import headline
 from benchmarks.accuracy.answers import FILES, answers_of, recipe_of, say

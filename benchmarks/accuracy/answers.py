@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from edge_export.choose.models import Models, make_models
+from edge_export.choose.surround.cross_fit import Folds, OutOfFold, cross_fit, trained_folds
 from edge_export.data.dataset import Dataset, Windows, write_npz
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, load
-from edge_export.splits import read_all, read_splits
-from edge_export.stages import Models, make_models
+from edge_export.recipe.splits import read_all, read_splits
 from edge_export.step_cache import Say, StepCache, code_digest
-from edge_export.surround.cross_fit import Folds, OutOfFold, cross_fit, trained_folds
 
 from edge_runtime.clock import SystemClock
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature
+from edge_export.choose.surround.asking import RANDOM, WAYS, Answers, Metric, fit_asking
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
 from edge_export.data.dataset import Float32
-from edge_export.evaluation.calibration import at_temperature, fit_temperature
 from edge_export.metrics import Paired
-from edge_export.surround.asking import RANDOM, WAYS, Answers, Metric, fit_asking
-from edge_export.surround.cross_fit import CLOUD, OutOfFold
 
 from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.report import Report
@@ -43,7 +43,7 @@ def calibrated(given: OutOfFold, file: str = FILES[-1]) -> Answers:
 def asking(sets: Sequence[tuple[str, OutOfFold]], metric: Metric) -> Report:
     """Report all sets at all shares."""
     report = Report(
-        title=f"{metric} on groups left out, by what of each group's windows is asked (edge_export.surround.asking)",
+        title=f"{metric} on groups left out, by what of each group's windows is asked (choose.surround.asking)",
         columns=("set, asked", "alone", *WAYS, RANDOM),
     )
     for name, given in sets:

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature, log_probabilities
+from edge_export.choose.surround.log_linear import cross_entropy
+from edge_export.choose.surround.over_time import Streams
 from edge_export.data.dataset import Float32, Float64, Int64
-from edge_export.evaluation.calibration import at_temperature, fit_temperature, log_probabilities
-from edge_export.surround.log_linear import cross_entropy
-from edge_export.surround.over_time import Streams
 
 from benchmarks.accuracy.answers import FILES
 from benchmarks.accuracy.copies import EARLIER, MIRRORED, STRENGTHS, VARIED

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from edge_export.augment.sampling import Variation, rotations
 from edge_export.data.dataset import Dataset, Float32, Windows
+from edge_export.learn.augment.sampling import Variation, rotations
+from edge_export.learn.training.task import variation
 from edge_export.recipe.recipe import Recipe
-from edge_export.training.task import variation
 
 from edge_runtime.errors import ConfigError
 

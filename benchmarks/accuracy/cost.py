@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from edge_export.choose.evaluation.teacher_comparison import against_teacher
+from edge_export.choose.models import make_models
 from edge_export.data.dataset import Float32
-from edge_export.evaluation.teacher_comparison import against_teacher
 from edge_export.package.bundles import TEACHER
 from edge_export.recipe.recipe import Recipe
-from edge_export.splits import read_splits
-from edge_export.stages import make_models
+from edge_export.recipe.splits import read_splits
 from edge_export.step_cache import Say, StepCache, code_digest
 
 from benchmarks.accuracy.answers import FILES

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from edge_export.augment.sampler import Sampler
-from edge_export.augment.sampling import PlaceSampler
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording, Windows
-from edge_export.evaluation.calibration import at_temperature, fit_temperature
-from edge_export.networks import Calibrated, Classifier, build_network
+from edge_export.learn.augment.sampler import Sampler
+from edge_export.learn.augment.sampling import PlaceSampler
+from edge_export.learn.networks import Calibrated, Classifier, build_network
+from edge_export.learn.training.distill import Distillation, Pool, distil, label_pool
+from edge_export.learn.training.loop import answer, fit_labels, start
+from edge_export.learn.training.task import front_end, variation
 from edge_export.recipe.recipe import Recipe
 from edge_export.recipe.training_spec import Training
-from edge_export.training.distill import Distillation, Pool, distil, label_pool
-from edge_export.training.loop import answer, fit_labels, start
-from edge_export.training.task import front_end, variation
 from torch import from_numpy, no_grad  # noqa: TID251 - the features of a network of the export toolchain
 
 from benchmarks.accuracy import label_choice

@@ -13,7 +13,7 @@ halved in time; else each person's recordings are.
    *By a teacher*: the recipe's first teacher for as many steps on the same labels, then the network by its answers.
 2. A labelled window is a recording of its own without history, as ``edge-runtime review export`` writes it.
 3. *The rest*: the field's other windows, each without history, with the answers of what was trained on the labels:
-   those above `field.SURE` as labels, or all as the teacher's answers (`edge_export.training.distill`).
+   those above `field.SURE` as labels, or all as the teacher's answers (`edge_export.learn.training.distill`).
 4. The share of the full gain is that of the means over splits; its interval is linear (delta method) over splits.
 
 Each training is kept in ``--cache``, and an interrupted run goes on; delete the folder after a change of the code.
@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 import orjson
 from edge_export.data.dataset import Float64
-from edge_export.networks import Classifier
+from edge_export.learn.networks import Classifier
 from edge_export.recipe.recipe import Recipe, load
-from edge_export.splits import read_all
+from edge_export.recipe.splits import read_all
 
 from benchmarks.accuracy import label_choice
 from benchmarks.accuracy.field import DRAWN, People, Scores, Trial, as_cases, split_people

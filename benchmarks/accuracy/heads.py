@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from edge_export.choose.surround.cross_fit import CLOUD, Folds, OutOfFold, deal
 from edge_export.data.dataset import Float32, Windows
-from edge_export.networks import Calibrated, Classifier, build_network
+from edge_export.learn.networks import Calibrated, Classifier, build_network
+from edge_export.learn.training.embedding import fit_embedding
+from edge_export.learn.training.loop import answer, start
+from edge_export.learn.training.task import Task
 from edge_export.recipe.feature_spec import Raw
 from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import Recipe, load
-from edge_export.splits import read_all
-from edge_export.surround.cross_fit import CLOUD, Folds, OutOfFold, deal
-from edge_export.training.embedding import fit_embedding
-from edge_export.training.loop import answer, start
-from edge_export.training.task import Task
+from edge_export.recipe.splits import read_all
 from torch import nn  # noqa: TID251 - the head is trained by the export toolchain
 
 from benchmarks.accuracy.sets import SETS

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.surround.hold import Place, decide, fit_hold
 from edge_export.data.dataset import Float32, Int64, Windows
-from edge_export.surround.hold import Place, decide, fit_hold
 
 from edge_runtime.answer.gate.adaptive import AdaptiveGate
 from edge_runtime.answer.gate.audit import audited

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
-from edge_export.surround.cross_fit import CLOUD, OutOfFold
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature, scores
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
 
 from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.accuracy.held_share import AUDITED, LEAST, STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.surround.hold import decide, fit_hold
 from edge_export.data.dataset import Float32, Int64, spread
-from edge_export.surround.hold import decide, fit_hold
 
 from edge_runtime.answer.gate.audit import audited
 

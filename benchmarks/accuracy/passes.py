@@ -30,12 +30,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature, scores
+from edge_export.choose.selection.timing import answers, measure_candidates
+from edge_export.choose.surround.cross_fit import CLOUD, Folds
+from edge_export.choose.surround.over_time import Streams, fit_over_time, streams_of
 from edge_export.data.dataset import Float32, Int64
-from edge_export.evaluation.calibration import at_temperature, fit_temperature, scores
-from edge_export.selection.timing import answers, measure_candidates
-from edge_export.splits import read_all
-from edge_export.surround.cross_fit import CLOUD, Folds
-from edge_export.surround.over_time import Streams, fit_over_time, streams_of
+from edge_export.recipe.splits import read_all
 
 from benchmarks.accuracy.answers import FILES, answers_of, networks_of, recipe_of, say
 from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Bools, Trial, Way, choose, filter_all, trials, ways

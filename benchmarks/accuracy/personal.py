@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
+from edge_export.choose.surround.log_linear import Float64, fit_log_linear, softmax
+from edge_export.choose.surround.over_time import filtered, fit_over_time, streams_of
 from edge_export.data.dataset import Float32, Int64
-from edge_export.evaluation.calibration import at_temperature, fit_temperature
 from edge_export.recipe.recipe import load
-from edge_export.surround.cross_fit import CLOUD, OutOfFold
-from edge_export.surround.log_linear import Float64, fit_log_linear, softmax
-from edge_export.surround.over_time import filtered, fit_over_time, streams_of
 
 from benchmarks.accuracy.answers import FILES, read_answers
 from benchmarks.accuracy.scoring import paired

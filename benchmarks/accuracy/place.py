@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from edge_export.choose.models import make_models
+from edge_export.choose.selection.timing import answers
 from edge_export.data.dataset import Float32, Windows
 from edge_export.metrics import REFERENCE
 from edge_export.recipe.recipe import load
-from edge_export.selection.timing import answers
-from edge_export.splits import read_splits
-from edge_export.stages import make_models
+from edge_export.recipe.splits import read_splits
 from edge_export.step_cache import StepCache, code_digest
 
 from benchmarks.accuracy.nothing import extent

@@ -161,7 +161,7 @@ def trials(y: Int64, group: Names, answers: Mapping[str, Int64], way: Way = "res
 
 def models_of(folder: Path) -> tuple[Int64, Names, dict[str, Int64]]:
     """Read labels, people and the answers of all models that `benchmarks.accuracy` has kept of a set."""
-    from edge_export.surround.cross_fit import CLOUD  # noqa: PLC0415 - PyTorch, only where there are trials
+    from edge_export.choose.surround.cross_fit import CLOUD  # noqa: PLC0415 - PyTorch, only where there are trials
 
     from benchmarks.accuracy.answers import FILES, read_answers  # noqa: PLC0415
 

@@ -1,16 +1,16 @@
 """MiniRocket: a peer that is trained in a minute and is near the best on most sets of short series.
 
-The same network as the recipe's teacher ``rocket`` (`edge_export.networks.rocket`), on the plain windows.
+The same network as the recipe's teacher ``rocket`` (`edge_export.learn.networks.rocket`), on the plain windows.
 """
 
 from __future__ import annotations
 
 from edge_export.data.dataset import Float32, Int64
-from edge_export.networks import build_network
+from edge_export.learn.networks import build_network
+from edge_export.learn.training.loop import answer
+from edge_export.learn.training.ridge import fit_rocket
 from edge_export.recipe.feature_spec import Raw
 from edge_export.recipe.network_spec import Rocket
-from edge_export.training.loop import answer
-from edge_export.training.ridge import fit_rocket
 
 BATCH_VALUES = 20_000_000
 """Values of one dilation's outputs that are held at a time."""

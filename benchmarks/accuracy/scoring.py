@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from edge_export.evaluation.calibration import beta_cdf
+from edge_export.choose.evaluation.calibration import beta_cdf
 
 Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

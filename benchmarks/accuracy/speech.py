@@ -24,9 +24,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from edge_export.data.dataset import Float32
-from edge_export.onnx_graph.edge import Edge, read_through
-from edge_export.onnx_graph.model import from_proto, to_proto
-from edge_export.onnx_graph.passes.canonicalise import Canonicalise, without_traces
+from edge_export.graph.onnx_graph.edge import Edge, read_through
+from edge_export.graph.onnx_graph.model import from_proto, to_proto
+from edge_export.graph.onnx_graph.passes.canonicalise import Canonicalise, without_traces
 from onnx import compose
 
 from edge_runtime.errors import ConfigError

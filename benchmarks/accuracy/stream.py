@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from edge_export.choose.models import make_models
+from edge_export.choose.selection.timing import answers
 from edge_export.data.dataset import Dataset, Float32, Float64, Recording
 from edge_export.data.labels import cut, label_windows, stamps
 from edge_export.data.readers import WavReader
 from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
 from edge_export.recipe.recipe import Recipe, load
-from edge_export.selection.timing import answers
-from edge_export.splits import Splits, read_splits
-from edge_export.stages import make_models
+from edge_export.recipe.splits import Splits, read_splits
 from edge_export.step_cache import StepCache, code_digest
 
 from benchmarks.accuracy.nothing import extent, nothing_clips

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature
+from edge_export.choose.evaluation.gate import fit_gate
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
+from edge_export.choose.surround.fit import fit_surround
+from edge_export.choose.surround.judge import rows
+from edge_export.choose.surround.over_time import streams_of
+from edge_export.choose.surround.prior import choose_calibration
 from edge_export.data.dataset import Int64, Windows
-from edge_export.evaluation.calibration import at_temperature, fit_temperature
-from edge_export.evaluation.gate import fit_gate
 from edge_export.recipe.recipe import Recipe, SurroundRecipe
-from edge_export.surround.cross_fit import CLOUD, OutOfFold
-from edge_export.surround.fit import fit_surround
-from edge_export.surround.judge import rows
-from edge_export.surround.over_time import streams_of
-from edge_export.surround.prior import choose_calibration
 
 from benchmarks.accuracy.scoring import (
     OverGroups,
@@ -39,7 +39,7 @@ ALL = "all: + fusion, + a share for every key"
 NO_STREAM = "all: + fusion"
 """The last row where no window follows another: neither filter nor share for every key has a meaning."""
 _JUDGED = {PRIOR: "device", OVER_TIME: "over time", ALL: "all", NO_STREAM: "all"}
-"""Names of the rows as `edge_export.surround.judge` has them; where a part was left out, the row before stands."""
+"""Names of the rows as `choose.surround.judge` has them; where a part was left out, the row before stands."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from edge_export.choose.surround.cross_fit import CLOUD, Folds, OutOfFold
 from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import Recipe, TeacherRecipe, load
-from edge_export.surround.cross_fit import CLOUD, Folds, OutOfFold
 
 from benchmarks.accuracy import scoring, speech
 from benchmarks.accuracy.answers import FILES, answers_of, say

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 from edge_export.data.dataset import spread
-from edge_export.networks import Calibrated, build_network
+from edge_export.learn.networks import Calibrated, build_network
+from edge_export.learn.training.loop import answer, start
+from edge_export.learn.training.ridge import fit_rocket
+from edge_export.learn.training.task import front_end
 from edge_export.recipe.network_spec import Rocket
 from edge_export.recipe.recipe import load
-from edge_export.training.loop import answer, start
-from edge_export.training.ridge import fit_rocket
-from edge_export.training.task import front_end
 
 from benchmarks.accuracy.answers import read_answers
 from benchmarks.accuracy.scoring import log_loss, over_groups

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_export.card.steps import Data
+from edge_export.package.card.steps import Data
 
 from benchmarks.real_models import pictures, sensors, sounds
 from benchmarks.real_models.playing import Bundle

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from edge_export.card import Card, load_card, pack_models
-from edge_export.card.assignment import assigned
-from edge_export.card.packing import Packed
-from edge_export.card.steps import Data, windows_of
+from edge_export.package.card import Card, load_card, pack_models
+from edge_export.package.card.assignment import assigned
+from edge_export.package.card.packing import Packed
+from edge_export.package.card.steps import Data, windows_of
 
 from edge_runtime.app.python_api import open_model
 from edge_runtime.model.serving.loading import Model

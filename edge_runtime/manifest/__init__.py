@@ -203,7 +203,7 @@ class Variant:
     """Measured at export: ``accuracy``, ``latency_us``, ..., with the machine named in `Manifest.provenance`."""
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """Measured on further machines, by their name: ``p50_us``, ``p95_us``, ``ratio``, ...
-    (`edge_export.selection.remote`)."""
+    (`edge_export.choose.selection.remote`)."""
 
     @property
     def models(self) -> tuple[Variant | StageFile, ...]:

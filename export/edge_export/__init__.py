@@ -17,7 +17,7 @@ __all__ = ["from_torch", "half_widths"]
 def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for: torch takes seconds, and the commands do not need it."""
     if name == "from_torch":
-        return importlib.import_module("edge_export.onnx_graph.from_torch").from_torch
+        return importlib.import_module("edge_export.graph.onnx_graph.from_torch").from_torch
     if name == "half_widths":
         return importlib.import_module("edge_export.conformal").half_widths
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,13 @@
 """Build of a recipe: recordings in, bundles out; every long step cached, every choice made on validation groups.
 
-1. *read* (`edge_export.splits`): recordings and labels; groups split into training, validation and test; windows cut by
+1. *read* (`recipe.splits`): recordings and labels; groups split into training, validation and test; windows cut by
    the runtime's own code.
-2. *train* (`edge_export.stages`): teachers on training groups, of which the smallest good one on validation groups is
+2. *train* (`choose.models`): teachers on training groups, of which the smallest good one on validation groups is
    taken; a student on its answers, pruned, quantised, written as ONNX and TensorFlow Lite.
-3. *choose* (`edge_export.selection.choice`): every candidate is timed on this machine, and evaluated on groups that it
+3. *choose* (`choose.selection.choice`): every candidate is timed on this machine, and evaluated on groups that it
    was not trained on: validation groups or, with folds, all of them; the recipe's limits decide.
-4. *surround* (`edge_export.surround`): calibration after quantisation, then the gate; fitted to the same answers.
-5. *evaluate* (`edge_export.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
+4. *surround* (`choose.surround`): calibration after quantisation, then the gate; fitted to the same answers.
+5. *evaluate* (`choose.evaluation.held_out`): the files that ship answer the test groups once; nothing is chosen by
    these metrics.
 6. *pack* (`edge_export.package.bundles`): a bundle per architecture, and its streaming form where the recipe names a
    hop; the teacher's bundle, the test recordings, and all metrics.
@@ -24,33 +24,33 @@ from typing import Any
 
 import orjson
 
+from edge_export.choose.evaluation.calibration import at_temperature
+from edge_export.choose.evaluation.expected import Expected, measure_expected
+from edge_export.choose.evaluation.gate import fit_gate
+from edge_export.choose.evaluation.held_out import metrics_on_test
+from edge_export.choose.evaluation.mistakes import mistakes
+from edge_export.choose.evaluation.overview import overview
+from edge_export.choose.evaluation.sensors import Cost, cost_of, triads_of
+from edge_export.choose.evaluation.teacher_comparison import against_teacher
+from edge_export.choose.models import Models, make_models, refit_models
+from edge_export.choose.selection.choice import choose_files, measure_files
+from edge_export.choose.selection.timing import answers
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold, answers_unseen
+from edge_export.choose.surround.fit import FittedSurround, fit_surround, require_groups
+from edge_export.choose.surround.judge import rows, summary
+from edge_export.choose.surround.prior import choose_calibration
 from edge_export.data.dataset import Float32
-from edge_export.evaluation.calibration import at_temperature
-from edge_export.evaluation.expected import Expected, measure_expected
-from edge_export.evaluation.gate import fit_gate
-from edge_export.evaluation.held_out import metrics_on_test
-from edge_export.evaluation.mistakes import mistakes
-from edge_export.evaluation.overview import overview
-from edge_export.evaluation.sensors import Cost, cost_of, triads_of
-from edge_export.evaluation.teacher_comparison import against_teacher
+from edge_export.graph.streaming.student import stream_student
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
 from edge_export.package.evaluation_file import check_recordings, write_evaluation
 from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
+from edge_export.package.streaming_bundle import stream_bundle
 from edge_export.recipe.recipe import Recipe
+from edge_export.recipe.splits import Splits, read_splits, with_validation
 from edge_export.report import conclusions, write_report
-from edge_export.selection.choice import choose_files, measure_files
-from edge_export.selection.timing import answers
-from edge_export.splits import Splits, read_splits, with_validation
-from edge_export.stages import Models, make_models, refit_models
 from edge_export.step_cache import Say, StepCache, code_digest
-from edge_export.streaming.bundle import stream_bundle
-from edge_export.streaming.student import stream_student
-from edge_export.surround.cross_fit import CLOUD, OutOfFold, answers_unseen
-from edge_export.surround.fit import FittedSurround, fit_surround, require_groups
-from edge_export.surround.judge import rows, summary
-from edge_export.surround.prior import choose_calibration
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="the table's other rows are of networks (edge-export[train])")
 pytest.importorskip("sklearn", reason="and of peers (edge-export[train])")
 
-from edge_export.training.baseline import RandomForest
+from edge_export.learn.training.baseline import RandomForest
 
 from benchmarks.accuracy.cost import Cost, peer_cost
 from benchmarks.accuracy.headline import best_known, closed, row

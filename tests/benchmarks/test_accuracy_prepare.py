@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="recipes belong to a workstation")
 
 from edge_export.recipe.recipe import load
-from edge_export.splits import read_all
+from edge_export.recipe.splits import read_all
 
 from benchmarks.accuracy.prepare import TEST, basic_motions, bearings, pump, read_ts, sounds
 from benchmarks.accuracy.sets import RECIPES

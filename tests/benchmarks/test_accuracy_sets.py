@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="recipes belong to a workstation")
 
 from edge_export.recipe.recipe import load
-from edge_export.splits import read_all
+from edge_export.recipe.splits import read_all
 
 from benchmarks.accuracy.sets import SETS
 from edge_runtime.errors import ConfigError

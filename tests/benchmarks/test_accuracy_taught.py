@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("torch", reason="students are trained by torch (edge-export[train])")
 pytest.importorskip("sklearn", reason="the other modules of the benchmark need scikit-learn (edge-export[train])")
 
+from edge_export.choose.surround.cross_fit import OutOfFold
 from edge_export.data.dataset import Windows
 from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import load
-from edge_export.surround.cross_fit import OutOfFold
 
 from benchmarks.accuracy.heads import WAYS, changed
 from benchmarks.accuracy.sets import SETS

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("torch", reason="answers are kept beside what trains the models of a fold (edge-export[train])")
 
+from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
 from edge_export.data.dataset import Windows
-from edge_export.surround.cross_fit import CLOUD, OutOfFold
 
 from benchmarks.accuracy.answers import FILES
 from benchmarks.accuracy.asking import asking, calibrated
-from tests.edge_export.surround.streams import simulated
+from tests.edge_export.choose.surround.streams import simulated
 
 
 def kept(seed: int = 0) -> OutOfFold:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edge_export.choose.surround.hold import decide, fit_hold
 from edge_export.data.dataset import Windows
-from edge_export.surround.hold import decide, fit_hold
 
 from benchmarks.accuracy.held_share import STREAM, HeldShare, ScoredAnswers, judge_hold, judge_promise
 

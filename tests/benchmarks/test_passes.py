@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("torch", reason="the networks of a fold are kept by code that imports torch (edge-export[train])")
 pytest.importorskip("sklearn", reason="answers are kept by code that imports scikit-learn (edge-export[train])")
 
-from edge_export.augment.sampling import Variation
+from edge_export.choose.surround.over_time import Streams, filtered, fit_over_time
 from edge_export.data.dataset import Dataset, Float32, Recording
 from edge_export.data.labels import label_windows
+from edge_export.learn.augment.sampling import Variation
 from edge_export.recipe.recipe import load
-from edge_export.surround.over_time import Streams, filtered, fit_over_time
 
 from benchmarks.accuracy.answers import FILES
 from benchmarks.accuracy.combine import ALL, FLOAT, Answers, Way, choose, filter_all, join, trials, ways

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import orjson
-from edge_export.evaluation.sensors import Looks, faults_of, fit, thresholds_of
+from edge_export.choose.evaluation.sensors import Looks, faults_of, fit, thresholds_of
 from edge_export.package.sign import SigningKey, new_key, sign_bundle
 
 from edge_runtime.manifest import Manifest, dump, parse

@@ -17,27 +17,27 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from edge_export.onnx_graph.model import from_proto, name_of, only_input, shapes_of, sizes_of
-from edge_export.onnx_graph.normalise import normalise
-from edge_export.onnx_graph.out_of_distribution import OodDetector
-from edge_export.onnx_graph.passes.canonicalise import canonicalise
-from edge_export.onnx_graph.passes.conv2d import as_conv2d
-from edge_export.onnx_graph.passes.out_of_distribution import with_ood_detector
-from edge_export.onnx_graph.passes.temperature import LogitMap, with_softmax, with_temperature
-from edge_export.quantize.equalize import equalize
-from edge_export.quantize.layers import layers
-from edge_export.quantize.mixed import round_to_halves
-from edge_export.quantize.scheme import Scheme
-from edge_export.quantize.write import WeightSteps, prepare, write
-from edge_export.selection.candidates import shipped
-from edge_export.streaming.convert import to_streaming
-from edge_export.tflite.convert import convert
+from edge_export.choose.selection.candidates import shipped
+from edge_export.graph.onnx_graph.model import from_proto, name_of, only_input, shapes_of, sizes_of
+from edge_export.graph.onnx_graph.normalise import normalise
+from edge_export.graph.onnx_graph.out_of_distribution import OodDetector
+from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
+from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
+from edge_export.graph.onnx_graph.passes.out_of_distribution import with_ood_detector
+from edge_export.graph.onnx_graph.passes.temperature import LogitMap, with_softmax, with_temperature
+from edge_export.graph.quantize.equalize import equalize
+from edge_export.graph.quantize.layers import layers
+from edge_export.graph.quantize.mixed import round_to_halves
+from edge_export.graph.quantize.scheme import Scheme
+from edge_export.graph.quantize.write import WeightSteps, prepare, write
+from edge_export.graph.streaming.convert import to_streaming
+from edge_export.graph.tflite.convert import convert
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.model.bundle.bundle import open_bundle
-from tests.edge_export.card.models import plain, samples_first
+from tests.edge_export.graph.streaming.architectures import gru_net, tcn, valid_student
 from tests.edge_export.graphs import device_net, minimise, shield
-from tests.edge_export.streaming.architectures import gru_net, tcn, valid_student
+from tests.edge_export.package.card.models import plain, samples_first
 
 RECORDED = Path(__file__).parents[1] / "data" / "export_digests.json"
 _BUNDLES = Path(__file__).resolve().parents[2] / "examples" / "exercise-watch"

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 from ai_edge_litert.interpreter import Interpreter
-from edge_export.onnx_graph.model import transform
-from edge_export.onnx_graph.passes.minimise import Minimise
-from edge_export.onnx_graph.passes.shield import ShieldFloatLayers
+from edge_export.graph.onnx_graph.model import transform
+from edge_export.graph.onnx_graph.passes.minimise import Minimise
+from edge_export.graph.onnx_graph.passes.shield import ShieldFloatLayers
 from onnx import TensorProto, helper, numpy_helper
 
 

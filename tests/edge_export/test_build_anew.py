@@ -13,7 +13,7 @@ pytest.importorskip("onnxscript", reason="the export to ONNX needs onnxscript (e
 pytest.importorskip("sklearn", reason="the export toolchain's baseline needs scikit-learn (edge-export[train])")
 
 from edge_export.cli import main
-from edge_export.splits import REFITTED
+from edge_export.recipe.splits import REFITTED
 
 from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.waves import RECIPE

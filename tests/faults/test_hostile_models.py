@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.onnx_graph.normalise import normalise
+from edge_export.graph.onnx_graph.normalise import normalise
 
 from tests.edge_export import hostile
+from tests.edge_export.graph.quantize.masks import attention
 from tests.edge_export.hostile import Ended, edge_export
-from tests.edge_export.quantize.masks import attention
 
 BOMBS = hostile.bombs()
 MOST_BYTES = 5 * 2**29

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from edge_export.auto import infer_recipe, scan_folder
-from edge_export.auto.hints import Hints
-from edge_export.auto.infer import Order
+from edge_export.recipe.auto import infer_recipe, scan_folder
+from edge_export.recipe.auto.hints import Hints
+from edge_export.recipe.auto.infer import Order
 
 from edge_runtime.manifest import Channel
 from tests.integration.running import PATIENCE_S, Process, Publisher, answers, command, environment, until

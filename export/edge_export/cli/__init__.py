@@ -2,6 +2,8 @@
 
 Exit codes as those of ``edge-runtime``: 0 done; 1 the work failed; 2 wrong use of the command line or a recipe that
 cannot be followed; 130 interrupted.
+
+Imports everything; nothing imports it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from edge_runtime.tools.cli.arguments import count, existing_file, factor, secon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_export.auto import Draft
+    from edge_export.recipe.auto import Draft
 
 RECIPE = "recipe.toml"
 
@@ -89,9 +89,9 @@ def unit(text: str) -> tuple[str, str]:
 
 def run(options: argparse.Namespace) -> int:
     """Decide, write, check and build."""
-    from edge_export.auto import Hints, infer_recipe, scan_folder  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_export.auto.infer import Order  # noqa: PLC0415
-    from edge_export.auto.verify import verify  # noqa: PLC0415
+    from edge_export.recipe.auto import Hints, infer_recipe, scan_folder  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.recipe.auto.infer import Order  # noqa: PLC0415
+    from edge_export.recipe.auto.verify import verify  # noqa: PLC0415
     from edge_export.recipe.recipe import TARGETS, load  # noqa: PLC0415
 
     targets = tuple(dict.fromkeys(options.target or ["cpu"]))

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the draft, and say how much is left to do."""
     try:
-        from edge_export.card.draft import draft  # noqa: PLC0415 - numpy and the rest, only when needed
+        from edge_export.package.card.draft import draft  # noqa: PLC0415 - numpy and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     text = draft(options.model)

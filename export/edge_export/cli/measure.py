@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print, and write the figures down."""
-    from edge_export.selection.remote import measure_on, record  # noqa: PLC0415
+    from edge_export.choose.selection.remote import measure_on, record  # noqa: PLC0415
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.model.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
     from edge_runtime.model.tuning.timing.measure import table  # noqa: PLC0415

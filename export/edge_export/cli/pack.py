@@ -16,10 +16,10 @@ from edge_runtime.tools.cli.arguments import existing_file, factor, output_file,
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edge_export.card.packing import Expect, Packed
-    from edge_export.card.spec import Card
+    from edge_export.choose.evaluation.expected import Expected
     from edge_export.data.dataset import Float32
-    from edge_export.evaluation.expected import Expected
+    from edge_export.package.card.packing import Expect, Packed
+    from edge_export.package.card.spec import Card
     from edge_runtime.manifest import InputContract
 
 
@@ -111,7 +111,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was chosen."""
     card = read_card(options.card)
-    from edge_export.card.assignment import assigned  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.package.card.assignment import assigned  # noqa: PLC0415 - numpy and the rest, only when needed
 
     if options.targets and not options.measured:
         raise ConfigError("--targets needs the recordings that it is about; give them with --measured FILE")
@@ -144,7 +144,7 @@ def read_card(path: Path) -> Card:
         ConfigError: it cannot be used, or a library is missing.
     """
     try:
-        from edge_export.card import OldCardError, load_card  # noqa: PLC0415 - numpy and the rest, only when needed
+        from edge_export.package.card import OldCardError, load_card  # noqa: PLC0415 - numpy and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     try:
@@ -155,9 +155,9 @@ def read_card(path: Path) -> Card:
 
 
 def _packed(options: argparse.Namespace, card: Card, variants: Sequence[Mapping[str, Path]]) -> Packed:
-    from edge_export.card.packing import pack_models  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_export.card.steps import Data  # noqa: PLC0415
-    from edge_export.card.targets import Measured  # noqa: PLC0415
+    from edge_export.package.card.packing import pack_models  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.package.card.steps import Data  # noqa: PLC0415
+    from edge_export.package.card.targets import Measured  # noqa: PLC0415
     from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415
 
     measured = expand(options.measured)
@@ -180,10 +180,10 @@ def _packed(options: argparse.Namespace, card: Card, variants: Sequence[Mapping[
 
 def _with_tflite(options: argparse.Namespace, card: Card, variants: Sequence[Mapping[str, Path]]) -> Packed:
     """Pack an ONNX file and what is written of it as TensorFlow Lite; where that fails, the file alone."""
-    from edge_export.onnx_graph.model import read_model  # noqa: PLC0415 - onnx and LiteRT's schema, only when needed
-    from edge_export.onnx_graph.normalise import normalise  # noqa: PLC0415
-    from edge_export.onnx_graph.passes.canonicalise import canonicalise  # noqa: PLC0415
-    from edge_export.tflite.convert import convert  # noqa: PLC0415
+    from edge_export.graph.onnx_graph.model import read_model  # noqa: PLC0415 - onnx and LiteRT's schema, only when needed
+    from edge_export.graph.onnx_graph.normalise import normalise  # noqa: PLC0415
+    from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise  # noqa: PLC0415
+    from edge_export.graph.tflite.convert import convert  # noqa: PLC0415
 
     files = [(stage, file) for own in variants for stage, file in own.items()]
     if [file.suffix.lower() for _, file in files] != [".onnx"]:
@@ -206,12 +206,12 @@ def _expect(options: argparse.Namespace, card: Card) -> Expect:
     Raises:
         ConfigError: the recipe has other classes or channels than the card, or a file does not fit.
     """
+    from edge_export.choose.evaluation.expected import measure_expected  # noqa: PLC0415
+    from edge_export.choose.evaluation.sensors import cost_of, triads_of  # noqa: PLC0415
     from edge_export.data.checks import check_windows  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_export.data.labels import label_windows  # noqa: PLC0415
-    from edge_export.evaluation.expected import measure_expected  # noqa: PLC0415
-    from edge_export.evaluation.sensors import cost_of, triads_of  # noqa: PLC0415
     from edge_export.recipe.recipe import load  # noqa: PLC0415
-    from edge_export.splits import read_all  # noqa: PLC0415
+    from edge_export.recipe.splits import read_all  # noqa: PLC0415
 
     recipe, labels = load(options.recipe), tuple(card.task.output.labels)
     if recipe.classes != labels:

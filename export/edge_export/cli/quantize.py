@@ -12,8 +12,8 @@ from edge_runtime.errors import ConfigError
 from edge_runtime.tools.cli.arguments import existing_file, factor
 
 if TYPE_CHECKING:
-    from edge_export.variants.data import Recording
-    from edge_export.variants.source import Source
+    from edge_export.choose.variants.data import Recording
+    from edge_export.choose.variants.source import Source
 
 
 def add(commands: Any) -> None:
@@ -104,9 +104,9 @@ def _limit(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Quantise, print the table, and say where the files are."""
     try:
-        from edge_export.variants import Settings, quantize_model  # noqa: PLC0415 - onnx and the rest, only when needed
-        from edge_export.variants.decide import Rule  # noqa: PLC0415
-        from edge_export.variants.source import open_source  # noqa: PLC0415
+        from edge_export.choose.variants import Settings, quantize_model  # noqa: PLC0415 - onnx and the rest, only when needed
+        from edge_export.choose.variants.decide import Rule  # noqa: PLC0415
+        from edge_export.choose.variants.source import open_source  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     source = open_source(options.model)
@@ -129,12 +129,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recordings(options: argparse.Namespace, source: Source) -> list[Recording]:
-    from edge_export.variants.data import of_windows, read_arrays  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_export.choose.variants.data import of_windows, read_arrays  # noqa: PLC0415 - numpy and the rest, only when needed
 
     constants = dict(options.constant)
     if options.card is None:
         return read_arrays(options.data, source, constants)
-    from edge_export.card.arrays import arrays_of  # noqa: PLC0415
+    from edge_export.package.card.arrays import arrays_of  # noqa: PLC0415
     from edge_runtime.io.recordings.reader import expand, recorded  # noqa: PLC0415
 
     card = read_card(options.card)

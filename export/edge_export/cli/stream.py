@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Convert, compare, write, and print a line for each variant."""
     try:
-        from edge_export.streaming.bundle import stream_bundle  # noqa: PLC0415 - onnx and the rest, only when needed
+        from edge_export.package.streaming_bundle import stream_bundle  # noqa: PLC0415 - onnx and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
     signer, by = signing_again(options, "other models")

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Export, and print what the checkpoint states about itself."""
-    from edge_export.training.huggingface import import_checkpoint  # noqa: PLC0415 - onnx, only when it is needed
+    from edge_export.learn.training.huggingface import import_checkpoint  # noqa: PLC0415 - onnx, only when it is needed
 
     checkpoint = import_checkpoint(
         options.folder, interpreter=options.python, channels=options.channels, samples=options.samples

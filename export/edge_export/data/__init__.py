@@ -1,1 +1,4 @@
-"""Labelled recordings: labels in time, split by group, checks, readers."""
+"""Labelled recordings: labels in time, split by group, checks, readers.
+
+Imports the ground alone.
+"""

@@ -1,1 +1,4 @@
-"""Bundles and what travels with them: packing, signatures, announcements, keys."""
+"""Bundles and what travels with them: packing, cards of foreign models, signatures, announcements, keys.
+
+Imports `graph`, `recipe`, `data` and the ground.
+"""

@@ -1,4 +1,4 @@
-"""Front ends as values that a recipe can state; `edge_export.features.modules` builds them.
+"""Front ends as values that a recipe can state; `edge_export.learn.features.modules` builds them.
 
 Every front end maps (batch, channels, samples) in physical units to (batch, rows, frames). Nothing is padded: a frame
 exists where all its samples do. So a front end fed with a stream gives the frames it gives for a window.

@@ -1,4 +1,4 @@
-"""Families of networks as values that a recipe can state; `edge_export.networks.build_network` builds them.
+"""Families of networks as values that a recipe can state; `edge_export.learn.networks.build_network` builds them.
 
 Students are made for devices: a few thousand to a few hundred thousand numbers, operators that every int8 engine has.
 Teachers are made to be right. All are sized by a width multiplier and a depth.

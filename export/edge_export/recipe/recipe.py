@@ -160,7 +160,7 @@ class AugmentationRecipe:
         shift: largest shift in time, as a share of the window, with zeros moving in; for clips.
         channel_dropout: probability that a channel is silent in a window.
         noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
-        equaliser_db: largest gain or loss at any frequency, see `edge_export.augment.corruptions.Corruption`; another
+        equaliser_db: largest gain or loss at any frequency, see `learn.augment.corruptions.Corruption`; another
             microphone.
         time_masks: number of runs of samples in a window that are set to its mean.
         time_mask: largest share of the window that such a run covers.
@@ -232,7 +232,7 @@ class StudentRecipe:
         pool: windows that the teacher labels for it.
         temperature: softens both answers in training.
         teacher_share: weight of the teacher's answers against labels.
-        method: ``hinton`` or ``decoupled``, see `edge_export.training.distill.Distillation`.
+        method: ``hinton`` or ``decoupled``, see `edge_export.learn.training.distill.Distillation`.
         ranking: weight of the ranking of wrong classes, where decoupled.
         weights: how exactly the trained weights of float files are held. ``float16`` rounds them to numbers that half
             precision holds: files are half as large, compute in float32 as before, and answers move in their fourth
@@ -274,8 +274,8 @@ class PruneRecipe:
     Attributes:
         ratio: share of channels to take out.
         steps: number of steps that it is done in.
-        criterion: what makes a channel matter little, see `edge_export.prune.parameter_scores`.
-        scope: see `edge_export.prune.Pruning`.
+        criterion: what makes a channel matter little, see `edge_export.learn.prune.parameter_scores`.
+        scope: see `edge_export.learn.prune.Pruning`.
         round_to: widths become multiples of it.
         max_drop: accuracy (or macro F1) on validation groups that may be lost against the whole student; a step that
             loses more is taken back and ends it.
@@ -302,7 +302,7 @@ class QuantiseRecipe:
     Attributes:
         ranges: ways to find the ranges of activations; validation groups choose among them.
         calibration_windows: training windows that the ranges come from.
-        weight_bits: 7 gives the same answers on every processor, see `edge_export.quantize.Scheme`.
+        weight_bits: 7 gives the same answers on every processor, see `edge_export.graph.quantize.Scheme`.
         mixed: where the integers lose more than ``limits.max_accuracy_drop``, leave the layers that do most harm in
             float.
         training: of the student with its rounding in the forward pass (quantisation-aware training), as one more way
@@ -344,7 +344,7 @@ class GateRecipe:
         confidence: of the promise about errors.
         score: of the gate; ``auto`` takes the one that ranks wrong answers lowest on validation groups.
         unfamiliar: windows unlike those of training are doubted, whatever the network says of them; see
-            `edge_export.onnx_graph.out_of_distribution`.
+            `edge_export.graph.onnx_graph.out_of_distribution`.
     """
 
     max_local_error: float = 0.0
@@ -362,7 +362,7 @@ class GateRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurroundRecipe:
-    """Parts around the network that are tried, and kept where they win on groups left out (`edge_export.surround`).
+    """Parts around the network that are tried, and kept where they win on groups left out (`choose.surround`).
 
     Attributes:
         over_time: what a key's answers before say about this one.
@@ -398,14 +398,14 @@ class Recipe:
     standardise: Literal["rows", "together", "none"] = "rows"
     """Offset and scale behind the stages, from training groups: one of each per row, or one for all."""
     balance: Literal["classes", "root", "none"] = "root"
-    """How often training draws each class, see `edge_export.augment.sampling.PlaceSampler`."""
+    """How often training draws each class, see `edge_export.learn.augment.sampling.PlaceSampler`."""
     teacher: TeacherRecipe
     student: StudentRecipe
     prune: PruneRecipe | None = None
     """None leaves the student as it was trained."""
     quantise: QuantiseRecipe = field(default_factory=QuantiseRecipe)
     stream_hop: int = 0
-    """Samples from one window to the next of the streaming bundles (see `edge_export.streaming.bundle`), which are then
+    """Samples from one window to the next of the streaming bundles (see `package.streaming_bundle`), which are then
     made and timed beside the windowed ones; 0 makes none."""
     variants: Literal["best", "all"] = "best"
     """What a bundle holds: the best file of each format, or all that nothing else beats."""

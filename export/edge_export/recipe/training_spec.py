@@ -1,4 +1,4 @@
-"""Length and rate of a training as a value that a recipe can state; `edge_export.training.loop` trains by it."""
+"""Length and rate of a training as a value that a recipe can state; `edge_export.learn.training.loop` trains by it."""
 
 from __future__ import annotations
 

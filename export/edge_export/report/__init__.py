@@ -2,6 +2,8 @@
 
 It is made of ``report.json`` alone (`edge-export report OUT/report.json` makes it again), and the same figures give the
 same bytes. Keys that a report does not have leave their section out, so reports of earlier versions stay readable.
+
+Imports `edge_runtime` alone.
 """
 
 from __future__ import annotations

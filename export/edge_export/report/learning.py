@@ -21,7 +21,7 @@ def learning_curve(curve: Mapping[str, Any], metric: str) -> Markup:
     """Draw loss above, score on validation groups below, by epoch.
 
     Args:
-        curve: a curve with ``name`` and ``points``, see `edge_export.training.history.Curve`.
+        curve: a curve with ``name`` and ``points``, see `edge_export.learn.training.history.Curve`.
         metric: what the score is.
     """
     points: Sequence[Mapping[str, float]] = curve["points"]

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from edge_export.card.spec import CardChannel
 from edge_export.cli import COMMANDS, main
 from edge_export.data.readers.spec import Sensor
+from edge_export.package.card.spec import CardChannel
 from edge_export.recipe.feature_spec import FilterBankSpec
 from edge_export.recipe.network_spec import Embedding, Forest, Rocket
 from edge_export.recipe.recipe import parse

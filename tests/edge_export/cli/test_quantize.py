@@ -9,8 +9,8 @@ import onnx
 import pytest
 from edge_export.cli import main
 
+from tests.edge_export.choose.variants import models
 from tests.edge_export.graphs import device_net, windows
-from tests.edge_export.variants import models
 
 
 @pytest.fixture

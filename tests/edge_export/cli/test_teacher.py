@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from edge_export.cli import main
-from edge_export.training.huggingface import Checkpoint
+from edge_export.learn.training.huggingface import Checkpoint
 
 from tests.edge_export.graphs import device_net
 
@@ -28,7 +28,7 @@ def test_what_a_checkpoint_says_of_itself_is_told(
             preparation="zero mean",
         )
 
-    monkeypatch.setattr("edge_export.training.huggingface.import_checkpoint", imported)
+    monkeypatch.setattr("edge_export.learn.training.huggingface.import_checkpoint", imported)
     out = tmp_path / "teacher.onnx"
     arguments = ["teacher", str(tmp_path), "--python", sys.executable, "--samples", "64", "--channels", "2"]
     assert main([*arguments, "-o", str(out)]) == 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_export.choose.evaluation.calibration import gate_metrics
 from edge_export.data.dataset import Dataset, Windows, load_recordings
 from edge_export.data.readers.seglearn import CHANNELS, CLASSES, RESERVED_PEOPLE
-from edge_export.evaluation.calibration import gate_metrics
 
 from edge_runtime.base.system import toml
 from edge_runtime.model.bundle.bundle import Bundle, open_bundle

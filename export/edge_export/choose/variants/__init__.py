@@ -1,0 +1,11 @@
+"""Measured variants of a foreign float model: int8 by several algorithms, mixed, fp16, 4-bit weights.
+
+`quantize_model` makes every variant that the model allows, measures each beside the float file on recordings that set
+nothing, and keeps what is within the loss and not slower. What it refuses is named with the reason.
+"""
+
+from __future__ import annotations
+
+from edge_export.choose.variants.run import Outcome, Settings, quantize_model
+
+__all__ = ["Outcome", "Settings", "quantize_model"]

@@ -1,0 +1,1 @@
+"""ONNX operators rewritten until each has a TensorFlow Lite operator of its kind."""

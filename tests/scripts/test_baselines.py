@@ -134,7 +134,7 @@ def test_lines_are_counted_by_room(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("# comment\n\nx = 1\n")
     assert lines.count(path) == (3, 1)
-    assert lines.room_of(path, tmp_path) == "export/edge_export/data"
+    assert lines.room_of(path, tmp_path) == "export/edge_export/data/readers"
     assert lines.room_of(tmp_path / "edge_runtime/app/application.py", tmp_path) == "edge_runtime/app"
     assert lines.room_of(tmp_path / "edge_runtime/io/mqtt/client.py", tmp_path) == "edge_runtime/io/mqtt"
     assert lines.room_of(tmp_path / "edge_runtime/types.py", tmp_path) == "edge_runtime"

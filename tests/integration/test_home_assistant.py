@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import orjson
 import pytest
 
 from edge_runtime.io.mqtt.packets import V5
+from edge_runtime.operate.observe.home_assistant.bridge import TICK_S
 from tests.edge_runtime.io.mqtt.users import User
-from tests.integration.running import Process, Publisher, cut, streams
+from tests.integration.running import Process, Publisher, answers, cut, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import either_broker
 
@@ -63,6 +66,29 @@ def test_a_restart_from_home_assistant_ends_in_order_with_the_code_that_starts_i
             assert "reason=command_not_allowed" in process.err
             assert orjson.loads(_wait(user, "edge-runtime/status", ""))["status"] == "offline"
         user.leave()
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
+def test_echoes_that_wait_in_the_session_for_the_next_run_are_no_lost_readings(kind: str, tmp_path: Path) -> None:
+    """Mutation: the bridge listens for them with its first tick: six `unexpected_topic`, one a key."""
+    tiny_bundle(tmp_path / "tiny.edge")
+    with either_broker(kind) as broker:
+        (tmp_path / "app.toml").write_text(APP.format(url=broker.url))
+        readings = cut(streams(1, 128)[0], lambda: 64)
+        with Publisher(broker.port) as publisher:
+            with Process(tmp_path, "run", "app.toml") as process:
+                process.subscribed(broker)
+                time.sleep(4 * TICK_S)
+                process.kill()
+            for number in range(6):
+                publisher.publish(f"edge-runtime/pi/gym/keys/watch_{number}__/availability", b"online", 1)
+            publisher.send(readings)
+            publisher.flush()
+            with Process(tmp_path, "run", "app.toml", "--json") as process:
+                until(lambda: answers(tmp_path / "answers.jsonl"), lambda: process.err)
+                process.send(signal.SIGTERM)
+                assert process.wait() == 0
+                assert orjson.loads(process.out)["dropped"] == {}
 
 
 def _wait(user: User, begins: str, ends: str) -> bytes:

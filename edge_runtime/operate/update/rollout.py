@@ -170,6 +170,7 @@ class Rollout:
         assert stage != "idle"
         counts, now = self._metrics.counts, self._clock.monotonic()
         config, contract = self._config, new.model.manifest.input
+        # No sameness with `prove = "better"`, of an operator's candidate neither: who installs it vouches for it.
         rules = Rules(
             seconds=seconds, windows=windows, comparable=isinstance(pair, Pair),
             min_agreement=0.0 if self.proof is not None else config.min_agreement,

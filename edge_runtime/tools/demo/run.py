@@ -8,6 +8,7 @@ folder describes; only the addresses and the state folder are replaced.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from edge_runtime.operate.observe.config import ObserveConfig
 from edge_runtime.signal.windowing.batch import with_context
 from edge_runtime.signal.windowing.recorded import cut_recording
 from edge_runtime.store.durable.outbox import Outbox
-from edge_runtime.tools.demo.schedule import Recording, Truth, Turn, load_recordings, plan
+from edge_runtime.tools.demo.schedule import PAUSE_S, Recording, Truth, Turn, load_recordings, plan
 from edge_runtime.tools.demo.tally import Tally
 from edge_runtime.tools.demo.view import View
 
@@ -42,6 +43,8 @@ WATCHES = 8
 SETTLE_S = 60.0
 """How long the last corrections may take after the last reading."""
 VIEW_S, LINE_S = 0.2, 5.0
+_PLAYED = "played-until"
+"""File in the folder of state: last stamp that was played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +121,9 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         cloud = stack.enter_context(_Server(demo.folder / "teacher.edge"))
         model = load_model(config.model)
         rate = model.manifest.input.rate_hz
-        # Whole seconds, so that the same recording has its windows at the same places in every run.
-        base = float(int(clock.wall()))
+        base = first_stamp(demo.state, clock.wall())
         turns = plan(recordings, WATCHES, base, rate)
+        (demo.state / _PLAYED).write_text(f"{max(turn.end for turn in turns):.0f}\n", "utf-8")
         tally, metrics = Tally(Truth(turns)), Metrics()
         app = App(_addressed(config, url, cloud.url), metrics=metrics, clock=clock, model=model, sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
@@ -138,6 +141,18 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
             app.run()
         conductor.finish()
         return _outcome(app, tally, recordings, demo, conductor, clock.monotonic() - began)
+
+
+def first_stamp(state: Path, wall: float) -> float:
+    """Return the stamp at which the watches begin: now, or behind what an earlier run has played into this folder.
+
+    Played faster than recorded, stamps run ahead of the clock; the next run would look like watches whose clocks went
+    back. Whole seconds, so that the same recording has its windows at the same places in every run.
+    """
+    try:
+        return float(math.ceil(max(wall, float((state / _PLAYED).read_text("utf-8")) + PAUSE_S)))
+    except (OSError, ValueError):
+        return float(int(wall))
 
 
 class _Conductor:

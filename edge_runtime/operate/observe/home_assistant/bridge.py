@@ -116,6 +116,7 @@ class HomeAssistant:
         listen([(self._topics.birth, 0)], self._receive_birth, self._barrier)
         if self._commands.filters:
             listen(self._commands.filters, self._commands.obey, self._barrier)
+        self._listen_for_left()  # from the first message on: the session may hold echoes of an earlier run
         self._broker_client.open(loop, publish_qos=1)
         self._opened = True
         self._timer = loop.call_every(TICK_S, lambda: self._barrier.call(self._tick))
@@ -401,9 +402,12 @@ class HomeAssistant:
         """
         if not self._asked:
             self._asked = True
-            kept = self._topics.of("+", "availability")
-            self._broker_client.leave([kept])
-            self._broker_client.listen([(kept, 1)], self._receive_left, self._barrier)
+            self._broker_client.unsubscribe(self._for_left)
+            self._listen_for_left()
+
+    def _listen_for_left(self) -> None:
+        kept = self._topics.of("+", "availability")
+        self._for_left = self._broker_client.listen([(kept, 1)], self._receive_left, self._barrier)
 
     def _watch_silence(self, now: float, messages: list[Message]) -> None:
         """Say which keys are silent, and retire those that have long been (rule 4)."""

@@ -77,11 +77,13 @@ class FakeClient:
         self.owed: list[Done] = []
         self.listeners: list[tuple[list[str], Callable[[Any], None], Any]] = []
 
-    def listen(self, filters: Sequence[tuple[str, int]], take: Callable[[Any], None], barrier: Any) -> None:
+    def listen(self, filters: Sequence[tuple[str, int]], take: Callable[[Any], None], barrier: Any) -> Any:
         self.listeners.append(([one for one, _ in filters], take, barrier))
+        return self.listeners[-1]
 
-    def leave(self, filters: Sequence[str]) -> None:
+    def unsubscribe(self, subscription: Any) -> None:
         assert self.connected
+        self.listeners.remove(subscription)
 
     def open(self, _loop: Any, *, publish_qos: int = 0) -> None:
         assert publish_qos == 1

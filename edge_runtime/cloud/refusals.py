@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Final
 
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError
+from edge_runtime.key_table import KeyTable
 
 FINAL_STATUS: Final = frozenset({400, 413, 415, 422})
 """Refusals of the request's content: the same bytes would be refused again."""
@@ -108,7 +109,8 @@ class Refusals:
     def __init__(self) -> None:
         self._good_answers = 0
         self._in_a_row = 0
-        self._cases: dict[str, tuple[int, int]] = {}  # refusals that count, and good answers before the last one
+        self._cases: KeyTable[str, tuple[int, int]] = KeyTable(_MAX_CASES)
+        """Refusals that count, and good answers before the last one."""
 
     def __contains__(self, case_id: str) -> bool:
         """Return whether the case was refused, or was part of a request that was: it is asked for alone."""
@@ -149,5 +151,3 @@ class Refusals:
 
     def _note(self, case_id: str, what: tuple[int, int]) -> None:
         self._cases[case_id] = what
-        if len(self._cases) > _MAX_CASES:
-            del self._cases[next(iter(self._cases))]

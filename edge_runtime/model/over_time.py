@@ -18,13 +18,13 @@ as in hybrid systems, Bourlard and Morgan 1994. Figures: docs/accuracy.md.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from operator import mul
 from typing import Any, Final
 
 import numpy as np
 
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.surround import OverTime
 from edge_runtime.metrics import Metrics
@@ -89,9 +89,8 @@ class AnswersOverTime:
     """
 
     def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None) -> None:
-        self._max_keys = max_keys
         self._metrics = metrics or Metrics()
-        self._keys: OrderedDict[str, KeyPosterior] = OrderedDict()
+        self._keys: KeyTable[str, KeyPosterior] = KeyTable(max_keys, self._evicted)
         self.changes: dict[str, KeyPosterior | None] = {}
         """States of keys that changed, for those who save them, and take them out; None where a key is not held."""
         self._filter: Filter | None = None
@@ -131,15 +130,12 @@ class AnswersOverTime:
     def _step(self, key: str, slot: int, row: list[float]) -> list[float]:
         if self._filter is None or not math.isfinite(sum(row)):  # rule 4
             return row
-        keys = self._keys
-        state = keys.get(key)
-        if state is None and len(keys) >= self._max_keys:
-            evicted, _ = keys.popitem(last=False)
-            self.changes[evicted] = None
-            self._metrics.counts["over_time_keys_evicted_total"] += 1
-        keys[key] = self.changes[key] = state = self._filter.step(state, slot, row)
-        keys.move_to_end(key)
+        self._keys[key] = self.changes[key] = state = self._filter.step(self._keys.get(key), slot, row)
         return state[1]
+
+    def _evicted(self, key: str, _state: KeyPosterior) -> None:
+        self.changes[key] = None
+        self._metrics.counts["over_time_keys_evicted_total"] += 1
 
     def reset(self, key: str) -> bool:
         """Let a key begin again; whether it had a state."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from edge_runtime import schema
 from edge_runtime.answer.events.rules import Change, KeyState, RuleState, Step, advance, ended
 from edge_runtime.errors import ConfigError
 from edge_runtime.event_rule import EventRule, check_rules
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Event, Prediction, SuspectPrediction
@@ -38,14 +38,13 @@ class EventTracker:
         metrics: Metrics | None = None,
     ) -> None:
         self._own = rules
-        self._max_keys = max_keys
         self._max_jump_s = max_jump_s
         self._metrics = metrics or Metrics()
         self.rules: tuple[EventRule, ...] = ()
         self._columns: list[int] = []
         self._gap_s = 0.0
         self._model = ""
-        self._keys: OrderedDict[str, KeyState] = OrderedDict()
+        self._keys: KeyTable[str, KeyState] = KeyTable(max_keys, self._evicted)
         self._changed: dict[str, KeyState | None] = {}
         self._waiting: list[Event] = []
 
@@ -79,8 +78,7 @@ class EventTracker:
 
     def run(self, answers: Iterable[Prediction]) -> list[Prediction | Event]:
         """Return the answers, in their order, each with the events that begin or end with it behind it."""
-        out: list[Prediction | Event] = [*self._waiting]
-        self._waiting = []
+        out: list[Prediction | Event] = [*self._take_waiting()]
         for answer in answers:
             out.append(answer)
             # No step without scores, where nothing on the device could answer, nor with readings that are suspect.
@@ -90,22 +88,23 @@ class EventTracker:
 
     def _step(self, answer: Prediction, out: list[Prediction | Event]) -> None:
         key = answer.key
-        state = self._keys.get(key)
-        if state is None and len(self._keys) >= self._max_keys:
-            self._evict(out)
         scores = [answer.scores[column] for column in self._columns]
         step = Step(answer.id, answer.start, answer.end, scores, int(answer.id[len(key) + 1 :].partition("~")[2] or 0))
-        state, changes = advance(self.rules, state, step, gap_s=self._gap_s, max_jump_s=self._max_jump_s)
+        state, changes = advance(self.rules, self._keys.get(key), step, gap_s=self._gap_s, max_jump_s=self._max_jump_s)
         self._keys[key] = self._changed[key] = state
-        self._keys.move_to_end(key)
+        if self._waiting:  # of a key that left for this one
+            out += self._take_waiting()
         if changes:
             out += self._events(key, changes, answer.model)
 
-    def _evict(self, out: list[Prediction | Event]) -> None:
-        key, state = self._keys.popitem(last=False)
+    def _evicted(self, key: str, state: KeyState) -> None:
         self._changed[key] = None
         self._metrics.counts["event_keys_evicted_total"] += 1
-        out += self._events(key, ended(self.rules, state, "evicted"), self._model)
+        self._waiting += self._events(key, ended(self.rules, state, "evicted"), self._model)
+
+    def _take_waiting(self) -> list[Event]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     def _events(self, key: str, changes: Sequence[Change], model: str) -> list[Event]:
         self._metrics.counts["events_total"] += sum(not change.reason for change in changes)
@@ -113,7 +112,7 @@ class EventTracker:
 
     def finish(self) -> list[Event]:
         """End all events that are open and forget all keys: nothing of them is kept over the stop that follows."""
-        out, self._waiting = self._waiting, []
+        out = self._take_waiting()
         for key, state in self._keys.items():
             out += self._events(key, ended(self.rules, state, "stopped"), self._model)
             self._changed[key] = None

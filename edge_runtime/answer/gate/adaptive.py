@@ -33,7 +33,6 @@ from __future__ import annotations
 import logging
 import math
 import zlib
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -43,6 +42,7 @@ import orjson
 from edge_runtime.answer.gate.config import GateConfig
 from edge_runtime.answer.gate.promise import Promise
 from edge_runtime.errors import StoreError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.quantile import outward
@@ -114,10 +114,9 @@ class AdaptiveGate:
         alone: bool = False,
     ) -> None:  # fmt: skip
         self._config = config or GateConfig()
-        self._max_keys = max_keys
         self._metrics = metrics or Metrics()
         self._alone = alone
-        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._evicted)
         self._model = ""
         self._asked = self._share = 0.0
         self._promise: Promise | None = None
@@ -178,10 +177,7 @@ class AdaptiveGate:
         """
         decided = []
         for window, score in zip(windows, trust, strict=True):
-            state = self._keys.get(window.key)
-            if state is None:
-                state = self._begin(window.key)
-            self._keys.move_to_end(window.key)
+            state = self._keys.get_or_make(window.key, self._begin)
             if not 0 <= score <= 1:  # rule 6
                 decided.append(True)
                 continue
@@ -206,12 +202,11 @@ class AdaptiveGate:
                     promise.audit(wrong=not upheld)
             self._share = promise.share
 
-    def _begin(self, key: str) -> _Key:
-        if len(self._keys) >= self._max_keys:
-            self._keys.popitem(last=False)
-            self._metrics.counts["gate_keys_evicted_total"] += 1
-        state = self._keys[key] = _Key(self._pool, self._pool)
-        return state
+    def _begin(self) -> _Key:
+        return _Key(self._pool, self._pool)
+
+    def _evicted(self, _key: str, _state: _Key) -> None:
+        self._metrics.counts["gate_keys_evicted_total"] += 1
 
     def _learn(self, state: _Key, place: float, *, beyond: bool) -> None:
         share, windows = self._share, state.windows
@@ -271,7 +266,7 @@ class AdaptiveGate:
         """
         try:
             plain = orjson.loads(data)
-            keys = OrderedDict((key, _state(row)) for key, row in plain["keys"].items())
+            keys = [(key, _state(row)) for key, row in plain["keys"].items()]
             pool, pooled = plain["pool"]
             pool, pooled = float(pool), int(pooled)
             promised = float(plain["promised"] or 0.0)
@@ -279,8 +274,9 @@ class AdaptiveGate:
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"thresholds of the gate cannot be read: {error}") from error
         if same:
-            self._keys, self._pool, self._pooled = keys, self._within(pool), pooled
-            for state in keys.values():
+            self._keys.replace(keys)
+            self._pool, self._pooled = self._within(pool), pooled
+            for state in self._keys.values():
                 state.threshold = self._within(state.threshold)
             if self._promise is not None:
                 self._promise.restore(promised)

@@ -23,6 +23,7 @@ import numpy as np
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Codec
 from edge_runtime.io.codecs.numbers import by_arrival
+from edge_runtime.key_table import KeyTable
 from edge_runtime.types import Reading
 
 KEYS: Final = 10_000
@@ -51,7 +52,7 @@ class SpreadingCodec:
         self._codec = codec
         self._step_s = step_s
         self._period_s = period_s
-        self._seen: dict[tuple[str, tuple[int, ...] | None], tuple[float, int]] = {}
+        self._seen: KeyTable[tuple[str, tuple[int, ...] | None], tuple[float, int]] = KeyTable(KEYS)
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.io.codecs.Codec`; reason ``same_stamp`` besides."""
@@ -80,9 +81,7 @@ class SpreadingCodec:
     def _count(self, reading: Reading, t: float, n: int) -> int:
         """Count samples of a stamp; return how many it had before."""
         stream = (reading.key, reading.channels)
-        stamp, before = self._seen.pop(stream, (t, 0))
-        if not before and len(self._seen) >= KEYS:
-            del self._seen[next(iter(self._seen))]
+        stamp, before = self._seen.get(stream, (t, 0))
         before = before if stamp == t else 0  # rule 3
         self._seen[stream] = (t, before + n)
         return before

@@ -46,6 +46,7 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Notice
 from edge_runtime.io.codecs.numbers import arrival, check_stamp
 from edge_runtime.io.codecs.time_field import TimeField, TimeReader, field_bytes
+from edge_runtime.key_table import KeyTable
 from edge_runtime.types import Float32, Reading
 
 KEYS: Final = 10_000
@@ -202,7 +203,7 @@ class PcmCodec:
         self._stamp = None if config.time == "none" else TimeReader(config.time, mark)
         self._sequence = struct.Struct(mark + _SEQUENCES.get(config.sequence, "B"))
         self._modulus = 256**self._sequence.size
-        self._keys: dict[str, _Key] = {}
+        self._keys: KeyTable[str, _Key] = KeyTable(KEYS)
         self._lock = threading.Lock()  # of `_keys`: costly messages are decoded beside the loop
         self._known = {self._own_hz}  # rates whose filter was designed
         try:
@@ -331,9 +332,6 @@ class PcmCodec:
         if held is None or held.stream.rate_hz != sound.rate_hz:
             held = _Key(self._stream(sound.rate_hz))
         with self._lock:
-            self._keys.pop(key, None)
-            if len(self._keys) >= KEYS:
-                del self._keys[next(iter(self._keys))]
             self._keys[key] = held
         return held
 

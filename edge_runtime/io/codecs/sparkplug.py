@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -36,6 +35,7 @@ from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Notice
 from edge_runtime.io.codecs.gather import Gather, GatherRules
 from edge_runtime.io.codecs.numbers import MAX_BYTES, MAX_SAMPLES, check_key, single
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
 
@@ -134,9 +134,8 @@ class SparkplugCodec:
         # What the configuration states is converted around this codec, and says more than a birth.
         self._units = [None if channel.name in config.units else channel.unit for channel in channels]
         self._max_bytes = config.max_bytes
-        self._max_keys = config.max_keys
         self._rules = GatherRules(names=names, partial=config.partial, max_samples=config.max_samples, notice=notice)
-        self._births: OrderedDict[str, _Birth] = OrderedDict()
+        self._births: KeyTable[str, _Birth] = KeyTable(config.max_keys)
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:
         """See `edge_runtime.io.codecs.Codec`; reason ``no_birth`` besides."""
@@ -167,19 +166,10 @@ class SparkplugCodec:
 
     def _birth(self, key: str, metric: Metric) -> _Birth | None:
         """Return what births of the key said, this metric included (rule 1); None if there was none."""
-        birth = self._births.get(key)
-        if birth is not None:
-            self._births.move_to_end(key)
+        birth = self._births.touch(key)
         if metric.name is not None and (metric.alias is not None or metric.datatype):
-            birth = birth or self._begin(key)
+            birth = self._births.get_or_make(key, _Birth)
             self._bind(birth, metric.name, metric)
-        return birth
-
-    def _begin(self, key: str) -> _Birth:
-        """Make room for the birth of a key."""
-        if len(self._births) >= self._max_keys:
-            self._births.popitem(last=False)
-        birth = self._births[key] = _Birth()
         return birth
 
     def _bind(self, birth: _Birth, name: str, metric: Metric) -> None:

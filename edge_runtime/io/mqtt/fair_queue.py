@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from edge_runtime.io.mqtt.parser import Publish
+from edge_runtime.key_table import KeyTable
 
 NEW_EVERY: Final = 4
 """Rule 2."""
@@ -89,7 +90,7 @@ class FairQueue:
         self._known = _Turns()
         self._new = _Turns()
         self._new_bytes = 0
-        self._seen: dict[bytes, None] = {}
+        self._seen: KeyTable[bytes, None] = KeyTable(_KNOWN)
         self._met = False  # a known key, since the queue was last empty
         self._taken = 0
         self.waiting = 0
@@ -114,7 +115,7 @@ class FairQueue:
             else:
                 self._new_bytes += len(publish[1]) + _OVERHEAD_BYTES
                 self._new.put(prefix, key, (publish, received))
-                self._remember(key)
+                seen[key] = None
             self.waiting += 1
         return refused
 
@@ -147,9 +148,3 @@ class FairQueue:
         if not self.waiting:
             self._met = False
         return taken, oldest
-
-    def _remember(self, key: bytes) -> None:
-        seen = self._seen
-        seen[key] = None
-        if len(seen) > _KNOWN:
-            del seen[next(iter(seen))]

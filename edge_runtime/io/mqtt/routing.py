@@ -12,6 +12,7 @@ from edge_runtime.base.system.barrier import Barrier
 from edge_runtime.io.mqtt.inbound_acks import AckGroup
 from edge_runtime.io.mqtt.packets import Publish, TopicFilter
 from edge_runtime.io.mqtt.recent import Recent
+from edge_runtime.key_table import KeyTable
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done
 
@@ -86,7 +87,7 @@ class SideChannel:
         self._barrier = barrier
         self._metrics = metrics
         self._failed = failed
-        self._quarantine: dict[bytes, None] = {}
+        self._quarantine: KeyTable[bytes, None] = KeyTable(_QUARANTINED)
 
     def __call__(self, publishes: list[Publish], _received: float, done: Done | None) -> None:
         for publish in publishes:
@@ -94,8 +95,6 @@ class SideChannel:
                 self._metrics.dropped["quarantined"] += 1
             elif not self._barrier.call(partial(self._take, publish)):
                 self._quarantine[_digest(publish)] = None
-                if len(self._quarantine) > _QUARANTINED:
-                    del self._quarantine[next(iter(self._quarantine))]
                 if self._failed is not None:
                     self._barrier.call(self._failed)
         if done is not None:

@@ -22,6 +22,7 @@ from edge_runtime.base.system.secrets import ClientTls, SecretFile
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.io.sinks.guard import SinkPolicy
+from edge_runtime.key_table import KeyTable
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Answer, Done
 
@@ -192,7 +193,7 @@ class WebhookSink:
         self._failures = 0  # in a row
         self._away = False  # as the log has it
         self._suspect_after = SUSPECT_AFTER
-        self._bad: dict[str, None] = {}  # keys with an answer that rule 4 dropped, the oldest first
+        self._bad: KeyTable[str, None] = KeyTable(_MOST_BAD)  # keys with an answer that rule 4 dropped
         self._finished: deque[tuple[Sequence[_Item], str]] = deque()
         self._closing = False
         self._give_up_at = float("inf")
@@ -368,8 +369,6 @@ class WebhookSink:
             if not self._bad:
                 logger.warning("%s: dropped an answer that failed while others were taken: key=%r", self.name, key)
             self._bad[key] = None
-            if len(self._bad) > _MOST_BAD:
-                del self._bad[next(iter(self._bad))]
             self._suspect_after = 1
             self._done_with(suspect.items, "webhook_undeliverable")
             self._again()

@@ -30,7 +30,6 @@ After a restart, a stream goes on behind the newest stamp of its windows, where 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -40,6 +39,7 @@ import numpy as np
 from edge_runtime.clock import Clock
 from edge_runtime.io.codecs.numbers import Arrival, ArrivalTimes, by_arrival
 from edge_runtime.io.sources import Deliver
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import InputContract
 from edge_runtime.types import Done, Reading
 
@@ -157,11 +157,10 @@ class ArrivalStamps:
 
     def __init__(self, contract: InputContract, max_keys: int = 10_000, back_s: float = 60.0) -> None:
         self._period = 1.0 / contract.rate_hz
-        self._max_keys = max_keys
         self._back_s = max(back_s, contract.max_gap)
         rules = [(one.resample or contract.resample, one.max_age_s) for one in contract.channels]
         self._state = {i for i, (rule, age) in enumerate(rules) if rule == "previous" and age > contract.max_gap}
-        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys)
 
     def resume(self, newest: Iterable[tuple[str, Mapping[tuple[int, ...] | None, float]]]) -> None:
         """Go on behind the newest stamps of windows that were kept over a restart.
@@ -170,20 +169,10 @@ class ArrivalStamps:
             newest: stamps by key and channels; the key that was silent for longest comes first.
         """
         for name, stamps in newest:
-            key = self._key(name)
+            key = self._keys.get_or_make(name, _Key)
             for channels, t in stamps.items():
                 if math.isfinite(t):
                     key.streams[channels] = _Clock(key, float(t), -math.inf, math.inf, self._period)
-
-    def _key(self, name: str) -> _Key:
-        key = self._keys.get(name)
-        if key is not None:
-            self._keys.move_to_end(name)
-            return key
-        key = self._keys[name] = _Key()
-        if len(self._keys) > self._max_keys:
-            self._keys.popitem(last=False)
-        return key
 
     def stamp(self, readings: Sequence[Reading], now: float) -> list[Reading]:
         """Return the readings of one iteration with stamps.
@@ -212,7 +201,7 @@ class ArrivalStamps:
         return stamped
 
     def _part(self, places: list[int], readings: Sequence[Reading], now: float) -> _Part:
-        channels, key = readings[places[0]].channels, self._key(readings[places[0]].key)
+        channels, key = readings[places[0]].channels, self._keys.get_or_make(readings[places[0]].key, _Key)
         clock = key.streams.get(channels)
         if clock is None:
             clock = key.streams[channels] = _Clock(key, math.nan, now, math.inf, self._period)

@@ -226,10 +226,12 @@ class Beside:
             self._changed.wait_for(lambda: self._waiting or self._deliver is None)
             if not self._waiting:
                 return None
-            order, jobs = self._waiting.popitem(last=False)
+            order, jobs = next(iter(self._waiting.items()))
             job = jobs.popleft()
             if jobs:
-                self._waiting[order] = jobs  # behind the others
+                self._waiting.move_to_end(order)
+            else:
+                del self._waiting[order]
             return job
 
 

@@ -11,12 +11,12 @@ window alone can be cached: one with states is refused.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import REFERENCE_LEVELS, Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.serving.loading import Answers, Predictor
@@ -44,11 +44,10 @@ class CachedModel:
         require_cacheable(model, distance)
         self.max_batch = model.max_batch
         self._model = model
-        self._windows = windows
         self._metrics = metrics
         self._bounds = np.float32(distance) * ranges(model.manifest) if distance else None
-        self._answers: OrderedDict[bytes, Float32] = OrderedDict()
-        self._last: OrderedDict[str, tuple[Float32, Float32]] = OrderedDict()
+        self._answers: KeyTable[bytes, Float32] = KeyTable(windows)
+        self._last: KeyTable[str, tuple[Float32, Float32]] = KeyTable(windows)
         self._of = self._answering()
 
     @property
@@ -82,9 +81,8 @@ class CachedModel:
         return Answers(np.stack([row for row in found if row is not None]), windows)
 
     def _find(self, window: Window, digest: bytes) -> Float32 | None:
-        row = self._answers.get(digest)
+        row = self._answers.touch(digest)
         if row is not None:  # rule 1
-            self._answers.move_to_end(digest)
             self._metrics.counts['cache_hits_total{how="same"}'] += 1
             return row
         if self._bounds is None or (last := self._last.get(window.key)) is None:
@@ -98,14 +96,8 @@ class CachedModel:
 
     def _keep(self, window: Window, digest: bytes, row: Float32) -> None:
         self._answers[digest] = row
-        if len(self._answers) > self._windows:
-            self._answers.popitem(last=False)
-        if self._bounds is None:
-            return
-        self._last[window.key] = window.samples.copy(), row  # a view would keep the key's whole buffer
-        self._last.move_to_end(window.key)
-        if len(self._last) > self._windows:
-            self._last.popitem(last=False)
+        if self._bounds is not None:
+            self._last[window.key] = window.samples.copy(), row  # a view would keep the key's whole buffer
 
     def _forget_others(self) -> bool:
         """Forget what another variant or model answered; returns whether there is another one."""

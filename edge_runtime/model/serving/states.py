@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
@@ -29,6 +28,7 @@ import numpy.typing as npt
 import orjson
 
 from edge_runtime.errors import ConfigError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.engines.base import Array, TensorSpec
 from edge_runtime.model.serving.model_states import Resets
@@ -93,7 +93,7 @@ class StateStore:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: OrderedDict[str, int] = OrderedDict()
+        self._rows: KeyTable[str, int] = KeyTable(self._max_keys, self._evicted)
         self._free: list[int] = []
         self._next: list[int | None] = []
         """By row, slot of the window that goes on; None for a key that begins."""
@@ -165,7 +165,8 @@ class StateStore:
             windows: windows of different keys.
             keep: return copies, as for windows that are held; else the states are valid until the next call.
         """
-        self._max_keys = max(self._max_keys, len(windows))  # a key must not take the row of another one of the call
+        # A key must not take the row of another one of the call.
+        self._max_keys = self._rows.limit = max(self._max_keys, len(windows))
         rows = [self._row(window.key) for window in windows]
         following = self._next
         step = self._tables[0]
@@ -307,23 +308,21 @@ class StateStore:
                 self._free.append(row)
 
     def _row(self, key: str) -> int:
-        row = self._rows.get(key)
-        if row is not None:
-            self._rows.move_to_end(key)
-            return row
-        if len(self._rows) >= self._max_keys:
-            evicted, row = self._rows.popitem(last=False)
-            self._lost.discard(evicted)
-            self._next[row] = None
-            self._count("evicted", 1)
-        elif self._free:
-            row = self._free.pop()
-        else:
-            row = len(self._next)
-            self._next.append(None)
-            if row >= len(self._tables[0]):
-                self._tables = [np.concatenate((table, np.zeros_like(table))) for table in self._tables]
-        self._rows[key] = row
+        return self._rows.get_or_make(key, self._free_row)
+
+    def _evicted(self, key: str, row: int) -> None:
+        self._lost.discard(key)
+        self._next[row] = None
+        self._free.append(row)
+        self._count("evicted", 1)
+
+    def _free_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = len(self._next)
+        self._next.append(None)
+        if row >= len(self._tables[0]):
+            self._tables = [np.concatenate((table, np.zeros_like(table))) for table in self._tables]
         return row
 
     def _count_break(self, key: str, *, asked: bool) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,6 +28,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.errors import StoreError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.metrics import Metrics
@@ -65,9 +65,8 @@ class KeyThresholds:
     """
 
     def __init__(self, max_keys: int = 10_000, metrics: Metrics | None = None) -> None:
-        self._max_keys = max_keys
         self._metrics = metrics or Metrics()
-        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._evicted)
         self._model = ""
         self._rate = 0.0
         self.active = False
@@ -99,22 +98,15 @@ class KeyThresholds:
         """
         thresholds = np.full(len(windows), np.nan, np.float32)
         for i, (window, score) in enumerate(zip(windows, scores[:, 0].tolist(), strict=True)):
-            state = self._keys.get(window.key)
-            if state is None:
-                state = self._begin(window.key)
-            self._keys.move_to_end(window.key)
+            state = self._keys.get_or_make(window.key, _Key)
             if not state.highest and state.seen:
                 thresholds[i] = state.threshold
             if math.isfinite(score) and window.place not in suspects:
                 self._learn(state, score)
         return np.stack([scores[:, 0], thresholds], axis=1)
 
-    def _begin(self, key: str) -> _Key:
-        if len(self._keys) >= self._max_keys:
-            self._keys.popitem(last=False)
-            self._metrics.counts["threshold_keys_evicted_total"] += 1
-        state = self._keys[key] = _Key()
-        return state
+    def _evicted(self, _key: str, _state: _Key) -> None:
+        self._metrics.counts["threshold_keys_evicted_total"] += 1
 
     def _learn(self, state: _Key, score: float) -> None:
         if state.seen < self._warm_up:  # rule 1
@@ -160,12 +152,12 @@ class KeyThresholds:
         """
         try:
             plain = orjson.loads(data)
-            keys = OrderedDict((key, _state(row)) for key, row in plain["keys"].items())
+            keys = [(key, _state(row)) for key, row in plain["keys"].items()]
             same = (plain["model"], plain["rate"]) == (self._model, self._rate)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"thresholds of keys cannot be read: {error}") from error
         if same:
-            self._keys = keys
+            self._keys.replace(keys)
         return same
 
 

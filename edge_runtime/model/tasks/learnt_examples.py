@@ -16,7 +16,7 @@ import base64
 import binascii
 import hashlib
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,7 @@ import numpy as np
 import orjson
 
 from edge_runtime.errors import StoreError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Task
@@ -118,7 +119,7 @@ class LearntExamples:
 
     def __init__(self) -> None:
         self._examples: dict[str, Example] = {}
-        self._recent: OrderedDict[str, Float32] = OrderedDict()
+        self._recent: KeyTable[str, Float32] = KeyTable()
         self._vectors = ""
         self._model = ""
         self._size = 0
@@ -159,12 +160,10 @@ class LearntExamples:
 
     def run(self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
         """Remember the numbers of windows for a while (rule 5), not of suspect ones; returns them as they are."""
-        most = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
+        self._recent.limit = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
         for window, row in zip(windows, numbers, strict=True):
             if window.place not in suspects and np.isfinite(row).all():
                 self._recent[window.id] = row.reshape(-1).copy()
-        while len(self._recent) > most:
-            self._recent.popitem(last=False)
         return numbers
 
     # -- by request --------------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ the keys that a caller looks at, it keeps the last window too (`Live.look_at`).
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock
+from edge_runtime.key_table import KeyTable
 from edge_runtime.model.tasks.answered import Answered
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Answer, Correction, Done, Event, FinalAnswer, Prediction
@@ -73,10 +74,10 @@ class Live:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._keys: OrderedDict[str, KeyView] = OrderedDict()
+        self._keys: KeyTable[str, KeyView] = KeyTable(MAX_KEYS)
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.corrections: deque[Correction | FinalAnswer] = deque(maxlen=CORRECTIONS)
-        self._looked_at: OrderedDict[str, Window | None] = OrderedDict()
+        self._looked_at: KeyTable[str, Window | None] = KeyTable(LOOKED_AT)
         self.agreed = 0
         """Corrections that said what the device had said."""
 
@@ -106,8 +107,6 @@ class Live:
         if view is None:
             view = self._keys[answer.key] = KeyView()
             view.first = now
-            if len(self._keys) > MAX_KEYS:
-                self._keys.popitem(last=False)
         elif view.seen != now:
             self._keys.move_to_end(answer.key)
         view.steps.append(Step(answer.end, answer.label, answer.confidence, answer.hard, "", number_of(answer)))
@@ -134,10 +133,7 @@ class Live:
 
     def look_at(self, key: str) -> Window | None:
         """Keep the last window of this key from now on; return the one that is kept."""
-        found = self._looked_at.pop(key, None)
-        self._looked_at[key] = found
-        if len(self._looked_at) > LOOKED_AT:
-            self._looked_at.popitem(last=False)
+        self._looked_at[key] = found = self._looked_at.get(key)
         return found
 
     def windows(self, answered: Answered) -> None:

@@ -16,7 +16,7 @@ import logging
 import random
 import socket
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -35,6 +35,7 @@ from edge_runtime.base.system.retry import Retry
 from edge_runtime.base.system.secrets import ClientTls, SecretFile
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.tasks.answered import Answered
 from edge_runtime.operate.observe.config import OtlpConfig
@@ -76,7 +77,7 @@ class Tracer:
         self._clock = clock
         self._put = put
         self._lose = lose
-        self._begun: OrderedDict[str, Begun] = OrderedDict()
+        self._begun: KeyTable[str, Begun] = KeyTable(MAX_BEGUN, lambda _, begun: lose(begun.spans))
 
     def note(self, answered: Answered) -> None:
         """Note windows that were answered, before they are handed over."""
@@ -90,9 +91,6 @@ class Tracer:
             self._begun[prediction.id] = Begun(
                 trace_id, window.received, cut, answered.began, answered.ended, provisional
             )
-            if len(self._begun) > MAX_BEGUN:
-                _, lost = self._begun.popitem(last=False)
-                self._lose(lost.spans)
 
     def open(self, loop: Loop) -> None:
         """Nothing to open."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
@@ -26,6 +25,7 @@ import orjson
 from edge_runtime import schema
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import InputContract, Manifest
 from edge_runtime.manifest.drift import Cause, OwnPast, Repair, SensorReference
 from edge_runtime.metrics import Metrics
@@ -82,10 +82,9 @@ class Drift:
 
     def __init__(self, config: DriftConfig, max_keys: int, metrics: Metrics, clock: Clock) -> None:
         self._detectors = frozenset(config.detectors)
-        self._max_keys = max_keys
         self._metrics = metrics
         self._lines = Lines(clock, log, "drift")
-        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._forget)
         self._known: tuple[InputContract, SensorReference] | None = None
         self._judge: _Judge | None = None
         self.active = False
@@ -101,8 +100,8 @@ class Drift:
         known = None if manifest.sensors is None else (manifest.input, manifest.sensors)
         if known == self._known:
             return
-        for key in self._keys.values():
-            self._forget(key)
+        for name, key in self._keys.items():
+            self._forget(name, key)
         self._keys.clear()
         self._known = known
         judge = None if known is None else _Judge(*known, self._detectors)
@@ -155,7 +154,7 @@ class Drift:
         suspects[place] = ",".join(sorted(reasons))
 
     def _take(self, judge: _Judge, window: Window, statistics: _Measured, at: int) -> None:
-        key = self._key(window.key)
+        key = self._keys.get_or_make(window.key, _Key)
         end = window.start + judge.length_s
         if judge.repairs:
             if key.repair is None:
@@ -168,16 +167,7 @@ class Drift:
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
-    def _key(self, name: str) -> _Key:
-        key = self._keys.get(name)
-        if key is None:
-            if len(self._keys) >= self._max_keys:
-                self._forget(self._keys.popitem(last=False)[1])
-            key = self._keys[name] = _Key()
-        self._keys.move_to_end(name)
-        return key
-
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, _name: str, key: _Key) -> None:
         for cause in key.alarms:
             self._metrics.gauges[_gauge(cause)] -= 1
 
@@ -185,7 +175,7 @@ class Drift:
         """Let a key begin again with its next window, as one that was never seen; False if it was not."""
         key = self._keys.pop(name, None)
         if key is not None:
-            self._forget(key)
+            self._forget(name, key)
         return key is not None
 
     # -- what is found -----------------------------------------------------------------------------------------------
@@ -260,8 +250,7 @@ class Drift:
             plain = orjson.loads(data)
             if plain["reference"] != self._digest() or self._judge is None:
                 return False
-            kept = list(plain["keys"].items())[-self._max_keys :]
-            self._keys = OrderedDict((name, self._restored(self._judge, name, row)) for name, row in kept)
+            self._keys.replace([(name, self._restored(self._judge, name, row)) for name, row in plain["keys"].items()])
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"beginnings of keys cannot be read: {error}") from error
         for gauge in (_gauge(cause) for key in self._keys.values() for cause in key.alarms):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from edge_runtime.clock import Clock
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import InputContract, Manifest, Reference
 from edge_runtime.metrics import Metrics
 from edge_runtime.signal.intake import words
@@ -101,7 +102,7 @@ class Intake:
         self._clipped: ClippedCheck | None = None
         self._unit: UnitCheck | None = None
         self._spectrum: SpectrumCheck | None = None
-        self._keys: dict[str, _Key] = {}
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._forget)
         self._names: list[str] = []
         self._length_s = 0.0
 
@@ -110,8 +111,8 @@ class Intake:
         contract, references = manifest.input, manifest.references
         if (contract, references) == (self._contract, self._references):
             return
-        for key in self._keys.values():
-            self._forget(key)
+        for name, key in self._keys.items():
+            self._forget(name, key)
         self._keys.clear()
         self._contract, self._references = contract, references
         # Pictures come when they like, and a still one is no fault.
@@ -196,12 +197,10 @@ class Intake:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _new_key(self, name: str) -> _Key:
-        if len(self._keys) >= self._max_keys:
-            self._forget(self._keys.pop(next(iter(self._keys))))
         key = self._keys[name] = _Key()
         return key
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, _name: str, key: _Key) -> None:
         for reason in key.said:
             self._metrics.gauges[_gauge(reason)] -= 1
 

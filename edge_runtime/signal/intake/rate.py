@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import InputContract, Reference
 from edge_runtime.types import Float64, Reading
 
@@ -90,8 +91,7 @@ class RateCheck:
     """
 
     def __init__(self, contract: InputContract, references: Sequence[Reference], max_keys: int) -> None:
-        self._keys: dict[str, _Key] = {}
-        self._max_keys = max_keys
+        self._keys: KeyTable[str, _Key] = KeyTable(max_keys, lambda name, _: self.changes.pop(name, None))
         self._period = 1 / contract.rate_hz
         known = [reference.rates_hz for reference in references if reference.rates_hz is not None]
         self.right_hz = (contract.rate_hz, contract.rate_hz)
@@ -118,10 +118,6 @@ class RateCheck:
 
     def _take_slow(self, name: str, key: _Key | None, t: float | Float64, count: int) -> None:
         if key is None:
-            if len(self._keys) >= self._max_keys:
-                gone = next(iter(self._keys))
-                del self._keys[gone]
-                self.changes.pop(gone, None)
             key = self._keys[name] = _Key()
         if isinstance(t, np.ndarray):
             self._take_stamps(name, key, t)

@@ -23,10 +23,10 @@ twice, a board without a battery clock starts in the past. So a key has an *epoc
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from edge_runtime.key_table import KeyTable
 from edge_runtime.signal.windowing.grid import Segment
 
 NEVER: Final = -(1 << 62)
@@ -110,8 +110,7 @@ class Epochs:
     """
 
     def __init__(self, max_keys: int) -> None:
-        self._max_keys = max_keys
-        self._kept: OrderedDict[str, Given] = OrderedDict()
+        self._kept: KeyTable[str, Given] = KeyTable(max_keys, self._evicted)
         self.claims: dict[str, Claims] = {}
         """By key: looked at until its numbers are beyond."""
         self.floor = 0
@@ -128,9 +127,9 @@ class Epochs:
     def keep(self, name: str, given: Given) -> None:
         """Remember a key that the windower holds no longer (rule 3)."""
         self._kept[name] = given
-        self._kept.move_to_end(name)
-        while len(self._kept) > self._max_keys:
-            self.floor = max(self.floor, self._kept.popitem(last=False)[1].epoch + 1)
+
+    def _evicted(self, _name: str, given: Given) -> None:
+        self.floor = max(self.floor, given.epoch + 1)
 
     def kept(self) -> Iterator[tuple[str, Given]]:
         """Go through the keys that are remembered here, the one silent for longest first."""

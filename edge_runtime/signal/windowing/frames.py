@@ -89,7 +89,7 @@ class FrameWindower(Keyed[_Frames]):
                 )
                 continue
             stamp = float(t[0]) if isinstance(t, np.ndarray) else t
-            frames = self._held(key)
+            frames = self._keys.touch(key) or self._new_key(key)
             if refused := self._refuses(key, frames, stamp):
                 self._metrics.dropped[refused] += 1
                 continue
@@ -102,13 +102,8 @@ class FrameWindower(Keyed[_Frames]):
         self._metrics.counts["windows_total"] += len(windows)
         return settled(windows, self.epochs, self._keys) if self.epochs.claims else windows
 
-    def _held(self, key: str) -> _Frames:
-        frames = self._keys.get(key)
-        if frames is None:
-            self._evict()
-            frames = self._keys[key] = _Frames(Numbers(self.epochs.pop(key), self._hop))
-        self._keys.move_to_end(key)
-        return frames
+    def _new_key(self, key: str) -> _Frames:
+        return self._keys.get_or_make(key, lambda: _Frames(Numbers(self.epochs.pop(key), self._hop)))
 
     def _refuses(self, key: str, frames: _Frames, stamp: float) -> str:
         """Return the reason why a frame is not answered; empty if it is (rules 2 and 3)."""

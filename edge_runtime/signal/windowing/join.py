@@ -81,11 +81,7 @@ class JoinedWindower(Keyed[Joint]):
         samples = 0
         for reading in readings:
             samples += len(reading.values)
-            key = self._keys.get(reading.key)
-            if key is None:
-                key = self._new_key(reading.key)
-            else:
-                self._keys.move_to_end(reading.key)
+            key = self._keys.touch(reading.key) or self._new_key(reading.key)
             times = stamps(reading, self._period)
             route = key.route(self._all if reading.channels is None else reading.channels, self._order)
             for track, places in route:
@@ -133,10 +129,13 @@ class JoinedWindower(Keyed[Joint]):
     # -- keys, and the channels that come together -------------------------------------------------------------------
 
     def _new_key(self, name: str) -> Joint:
-        if (left := self._evict()) is not None:
-            self._metrics.dropped["evicted"] += sum(map(self._order.discard, left.streams()))
-        key = self._keys[name] = Joint(name, self._sensors.tracks(), Numbers(self.epochs.pop(name), self._hop))
-        return key
+        return self._keys.get_or_make(
+            name, lambda: Joint(name, self._sensors.tracks(), Numbers(self.epochs.pop(name), self._hop))
+        )
+
+    def _evicted(self, name: str, held: Joint) -> None:
+        super()._evicted(name, held)
+        self._metrics.dropped["evicted"] += sum(map(self._order.discard, held.streams()))
 
     # -- samples of one track: rules 6 and 10 ------------------------------------------------------------------------
 

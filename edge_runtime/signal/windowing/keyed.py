@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.config import WindowConfig
@@ -44,7 +44,7 @@ class Keyed(Generic[Held]):
     ) -> None:
         self._config = config or WindowConfig()
         self._metrics = metrics or Metrics()
-        self._keys: OrderedDict[str, Held] = OrderedDict()
+        self._keys: KeyTable[str, Held] = KeyTable(self._config.max_keys, self._evicted)
         self._steps_back = 0
         self.epochs = Epochs(self._config.max_keys)
         """Those of keys that are not held here; the application hands them on to the next windower."""
@@ -56,14 +56,10 @@ class Keyed(Generic[Held]):
         """Keys held."""
         return len(self._keys)
 
-    def _evict(self) -> Held | None:
-        """Make room for another key; return what was held for the one that leaves."""
-        if len(self._keys) < self._config.max_keys:
-            return None
+    def _evicted(self, name: str, held: Held) -> None:
+        """Count a key that left to make room, and hand on its epoch."""
         self._metrics.counts["keys_evicted_total"] += 1
-        name, left = self._keys.popitem(last=False)
-        self.epochs.keep(name, left.numbers.note(left.segment))
-        return left
+        self.epochs.keep(name, held.numbers.note(held.segment))
 
     def given(self) -> Iterator[tuple[str, Given]]:
         """Go through all keys that are known, with the epoch and the highest number of each."""

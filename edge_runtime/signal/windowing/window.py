@@ -283,9 +283,8 @@ class Windower(Keyed[_Key]):
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def _new_key(self, reading: Reading) -> _Key:
-        if (left := self._evict()) is not None:
-            self._metrics.dropped["evicted"] += self._order.discard(left)
-        state = self._keys[reading.key] = _Key(Numbers(self.epochs.pop(reading.key), self._hop))
+        name = reading.key
+        state = self._keys.get_or_make(name, lambda: _Key(Numbers(self.epochs.pop(name), self._hop)))
         # Its first reading is on the grid that it begins: no place has to be searched for each of thousands of samples.
         if (
             self._fast
@@ -295,6 +294,10 @@ class Windower(Keyed[_Key]):
         ):
             state.segment = state.numbers.begin(self._grid.begin(reading.t))
         return state
+
+    def _evicted(self, name: str, held: _Key) -> None:
+        super()._evicted(name, held)
+        self._metrics.dropped["evicted"] += self._order.discard(held)
 
     # -- any stamps, any order ---------------------------------------------------------------------------------------
 

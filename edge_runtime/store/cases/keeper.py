@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -24,6 +24,7 @@ from edge_runtime.base.system.group_commit import GroupCommit
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreCorrupt, StoreError
+from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.window import Window
@@ -73,7 +74,7 @@ class CaseKeeper:
         self._manifest = manifest
         self._metrics = metrics
         self._clock = clock
-        self._windows: OrderedDict[str, Window] = OrderedDict()
+        self._windows: KeyTable[str, Window] = KeyTable()
         self._bytes = 0
         self._kept: deque[float] = deque(maxlen=config.max_per_minute)
         self._failing = self._damaged = False
@@ -104,7 +105,7 @@ class CaseKeeper:
             self._windows[window.id] = window
             self._bytes += window.samples.nbytes
         while self._bytes > _WAITING_BYTES:
-            self._bytes -= self._windows.popitem(last=False)[1].samples.nbytes
+            self._bytes -= self._windows.evict().samples.nbytes
 
     def send(self, answers: Sequence[Answer], done: Done | None) -> None:
         """Choose among answers; no one waits for this sink."""

@@ -306,7 +306,8 @@ class _Fitting:
                     f'[{{ name = "{next(iter(self.outputs))}" }}] at the stage'
                     if self.outputs else f"{self._file.path}: all its outputs are states; correct states"
                 )  # fmt: skip
-            name, _ = self.outputs.popitem()
+            (name,) = self.outputs
+            del self.outputs[name]
         try:
             return Output(
                 name=name, track=output.track, rows=output.rows,

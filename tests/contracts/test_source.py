@@ -17,20 +17,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edge_devices.sources.alsa import AlsaConfig, AlsaSource
+from edge_devices.sources.iio import IioConfig, IioSource
+from edge_devices.sources.serial import SerialConfig, SerialSource
 
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.io.codecs.config import load_codec
 from edge_runtime.io.sources import Source
-from edge_runtime.io.sources.alsa import AlsaConfig, AlsaSource
 from edge_runtime.io.sources.decoding import Decoder
-from edge_runtime.io.sources.iio import IioConfig, IioSource
 from edge_runtime.io.sources.recording import RecordingConfig, RecordingSource
-from edge_runtime.io.sources.serial import SerialConfig, SerialSource
 from edge_runtime.io.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done, Reading
-from tests.edge_runtime.io.sources.sensors import Iio, Port, recorder
+from tests.edge_devices.sources.sensors import Iio, Port, recorder
 
 CONTRACT = InputContract(channels=(Channel(name="ax", unit="g"),), rate_hz=10, window=10, hop=5)
 MESSAGES = 40

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edge_devices.sources.serial import SerialConfig, SerialSource
 
 from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.clock import SimulatedClock
@@ -19,15 +20,14 @@ from edge_runtime.io.sources.build import SourceConfig, build_source
 from edge_runtime.io.sources.decoding import Decoder
 from edge_runtime.io.sources.mqtt import MqttSourceConfig
 from edge_runtime.io.sources.recording import RecordingConfig
-from edge_runtime.io.sources.serial import SerialConfig, SerialSource
 from edge_runtime.io.sources.stdin import StdinConfig, StdinSource
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done, Reading
 from scripts.site import headings
+from tests.edge_devices.sources.sensors import Listener, Port
 from tests.edge_runtime.io.codecs.cookbook import APP, ARRIVED, PAGE, PAGES, SETTINGS, Entry, entries
 from tests.edge_runtime.io.mqtt.clients import Bench, Inbox, unique
-from tests.edge_runtime.io.sources.sensors import Listener, Port
 from tests.mosquitto import EXECUTABLE, either_broker
 
 SENDERS = ("Smart home", "Phones", "Radio", "Industry", "Clouds")

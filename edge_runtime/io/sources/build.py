@@ -18,13 +18,14 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.schema import OneOf
 
 if TYPE_CHECKING:
+    from edge_devices.sources.alsa import AlsaConfig
+    from edge_devices.sources.iio import IioConfig
+    from edge_devices.sources.serial import SerialConfig
+
     from edge_runtime.io.mqtt.config import BrokerConfig
-    from edge_runtime.io.sources.alsa import AlsaConfig
     from edge_runtime.io.sources.channel_topics import Origin
-    from edge_runtime.io.sources.iio import IioConfig
     from edge_runtime.io.sources.mqtt import Broker, MqttSourceConfig
     from edge_runtime.io.sources.recording import RecordingConfig
-    from edge_runtime.io.sources.serial import SerialConfig
     from edge_runtime.io.sources.stdin import StdinConfig
 
     SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig | SerialConfig | IioConfig | AlsaConfig
@@ -33,9 +34,9 @@ else:
         mqtt="edge_runtime.io.sources.mqtt:MqttSourceConfig",
         recording="edge_runtime.io.sources.recording:RecordingConfig",
         stdin="edge_runtime.io.sources.stdin:StdinConfig",
-        serial="edge_runtime.io.sources.serial:SerialConfig",
-        iio="edge_runtime.io.sources.iio:IioConfig",
-        alsa="edge_runtime.io.sources.alsa:AlsaConfig",
+        serial="edge_devices.sources.serial:SerialConfig",
+        iio="edge_devices.sources.iio:IioConfig",
+        alsa="edge_devices.sources.alsa:AlsaConfig",
     )
 
 
@@ -86,15 +87,15 @@ def build_source(
 
         return RecordingSource(config, contract, metrics, clock, name=name)
     if config.type == "serial":
-        from edge_runtime.io.sources.serial import SerialSource  # noqa: PLC0415
+        from edge_devices.sources.serial import SerialSource  # noqa: PLC0415
 
         return SerialSource(config, decoder(config.codec), metrics, clock, name=name)
     if config.type == "iio":
-        from edge_runtime.io.sources.iio import IioSource  # noqa: PLC0415
+        from edge_devices.sources.iio import IioSource  # noqa: PLC0415
 
         return IioSource(config, contract, metrics, clock, name=name)
     if config.type == "alsa":
-        from edge_runtime.io.sources.alsa import AlsaSource  # noqa: PLC0415
+        from edge_devices.sources.alsa import AlsaSource  # noqa: PLC0415
 
         return AlsaSource(config, contract, metrics, clock, name=name)
     from edge_runtime.io.sources.stdin import StdinSource  # noqa: PLC0415

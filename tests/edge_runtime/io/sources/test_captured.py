@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edge_devices.sources.iio import IioConfig
+from edge_devices.sources.serial import SerialConfig
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.json import JsonConfig
 from edge_runtime.io.sources.build import SourceConfig, as_recording
-from edge_runtime.io.sources.iio import IioConfig
 from edge_runtime.io.sources.mqtt import MqttSourceConfig
 from edge_runtime.io.sources.recording import RecordingConfig
-from edge_runtime.io.sources.serial import SerialConfig
 from edge_runtime.io.sources.stdin import StdinConfig
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.types import Reading

@@ -144,8 +144,8 @@ ACTS: dict[str, Callable[[Metrics], None]] = {
 }  # fmt: skip
 
 ELSEWHERE = {
-    "checksum overrun": "edge_runtime/io/sources/test_serial.py",
-    "sensor_error": "edge_runtime/io/sources/iio/test_source.py",
+    "checksum overrun": "edge_devices/sources/test_serial.py",
+    "sensor_error": "edge_devices/sources/iio/test_source.py",
     "internal_error": "edge_runtime/io/sources/test_decoding.py",
     "unexpected_topic": "edge_runtime/io/sources/test_mqtt.py",
     "retained": "edge_runtime/io/sources/test_channel_topics.py",

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_devices.sources import serial
+from edge_devices.sources.serial import IN_FLIGHT, SerialConfig, SerialSource
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.config import load_codec
 from edge_runtime.io.codecs.raw import RawConfig
-from edge_runtime.io.sources import serial
 from edge_runtime.io.sources.decoding import Decoder
-from edge_runtime.io.sources.serial import IN_FLIGHT, SerialConfig, SerialSource
 from edge_runtime.manifest import Channel
 from edge_runtime.metrics import Metrics
+from tests.edge_devices.sources.sensors import Listener, Port
 from tests.edge_runtime.io.sources.frames import crc16, stuffed
-from tests.edge_runtime.io.sources.sensors import Listener, Port
 
 library = pytest.importorskip("serial", reason='needs pyserial: pip install "edge-runtime[serial]"')
 

@@ -20,13 +20,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from edge_devices.sources.device_stream import DeviceStream
+from edge_devices.sources.reopening import Unreachable
 from edge_runtime.base.media.sound_stream import SoundStream
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.sources.decoding import Refusals
-from edge_runtime.io.sources.device_stream import DeviceStream
 from edge_runtime.io.sources.framing import Records
-from edge_runtime.io.sources.reopening import Unreachable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edge_devices.sources.iio.config import IioConfig
+from edge_devices.sources.iio.layout import ScanElement, factor_between, kind_of, record_dtype, unit_of
+from edge_devices.sources.reopening import Unreachable
 from edge_runtime.errors import ConfigError
-from edge_runtime.io.sources.iio.config import IioConfig
-from edge_runtime.io.sources.iio.layout import ScanElement, factor_between, kind_of, record_dtype, unit_of
-from edge_runtime.io.sources.reopening import Unreachable
 from edge_runtime.manifest import InputContract
 
 MAX_POLL_HZ: Final = 500.0

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from edge_devices.sources.device_stream import DeviceStream
+from edge_devices.sources.reopening import Unreachable
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs.config import CodecConfig, is_text
 from edge_runtime.io.codecs.json import JsonConfig
 from edge_runtime.io.sources.decoding import Decoder
-from edge_runtime.io.sources.device_stream import DeviceStream
 from edge_runtime.io.sources.framing import Checksum, Cobs, Fixed, Framer, Lines, refuser
-from edge_runtime.io.sources.reopening import Unreachable
 from edge_runtime.metrics import Metrics
 
 IN_FLIGHT: Final = 64

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_devices.sources.iio import IioConfig, IioSource
+from edge_devices.sources.iio.source import IN_FLIGHT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime import schema
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.errors import ConfigError
-from edge_runtime.io.sources.iio import IioConfig, IioSource
-from edge_runtime.io.sources.iio.source import IN_FLIGHT
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
-from tests.edge_runtime.io.sources.sensors import Iio, Listener
+from tests.edge_devices.sources.sensors import Iio, Listener
 
 AXES = tuple(Channel(name=f"a{axis}", unit="m/s2") for axis in "xyz")
 ACCEL = ("accel_x", "accel_y", "accel_z")

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_devices.sources.iio.layout import ScanElement, factor_between, record_dtype, unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from edge_runtime.io.sources.iio.layout import ScanElement, factor_between, record_dtype, unit_of
 
 G = 9.80665
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edge_devices.sources.device_stream import DeviceStream
+from edge_devices.sources.reopening import Unreachable
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.io.sources.device_stream import DeviceStream
-from edge_runtime.io.sources.reopening import Unreachable
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
-from tests.edge_runtime.io.sources.sensors import Listener
+from tests.edge_devices.sources.sensors import Listener
 
 MOST = 2
 

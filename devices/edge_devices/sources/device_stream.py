@@ -3,7 +3,7 @@
 ::
 
     connecting ─► reading ─► lost ─┐
-        ▲                          │ back-off, see `edge_runtime.io.sources.reopening`
+        ▲                          │ back-off, see `edge_devices.sources.reopening`
         └──────────────────────────┘
 
 A source says how its device is opened and closed, what its bytes mean, and what to tell the user once it is gone.
@@ -17,10 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from edge_devices.sources.reopening import Reopening
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.io.sources import Deliver
-from edge_runtime.io.sources.reopening import Reopening
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Reading
 

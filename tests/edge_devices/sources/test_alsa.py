@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_devices.sources.alsa import IN_FLIGHT, AlsaConfig, AlsaSource
 
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
-from edge_runtime.io.sources.alsa import IN_FLIGHT, AlsaConfig, AlsaSource
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
+from tests.edge_devices.sources.sensors import Listener, recorder
 from tests.edge_runtime.base.media.sounds import resampled
-from tests.edge_runtime.io.sources.sensors import Listener, recorder
 
 RATE = 8000
 COUNT = "out(b''.join((i * 256).to_bytes(2, 'little', signed=True) for i in range(100)))\n"

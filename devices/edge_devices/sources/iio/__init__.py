@@ -14,12 +14,12 @@ interrupt or trigger, and reads them as records from the character device: exact
 Values arrive in the units of the kernel's interface (m/s^2, rad/s, ...) and are turned into those of the model's
 channels where both are known; otherwise the configuration says by which factor.
 
-Sources: see `edge_runtime.io.sources.iio.layout`.
+Sources: see `edge_devices.sources.iio.layout`.
 """
 
 from __future__ import annotations
 
-from edge_runtime.io.sources.iio.config import IioConfig
-from edge_runtime.io.sources.iio.source import IioSource
+from edge_devices.sources.iio.config import IioConfig
+from edge_devices.sources.iio.source import IioSource
 
 __all__ = ["IioConfig", "IioSource"]

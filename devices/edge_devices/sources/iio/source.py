@@ -11,16 +11,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from edge_devices.sources.device_stream import DeviceStream
+from edge_devices.sources.iio.config import IioConfig
+from edge_devices.sources.iio.sysfs import Sensor, SensorChannel, find_sensor
+from edge_devices.sources.reopening import Unreachable
 from edge_runtime.base.system.loop import Timer
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs.numbers import arrival
 from edge_runtime.io.sources.decoding import Refusals
-from edge_runtime.io.sources.device_stream import DeviceStream
 from edge_runtime.io.sources.framing import Records
-from edge_runtime.io.sources.iio.config import IioConfig
-from edge_runtime.io.sources.iio.sysfs import Sensor, SensorChannel, find_sensor
-from edge_runtime.io.sources.reopening import Unreachable
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Float32, Float64, Reading

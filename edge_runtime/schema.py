@@ -18,7 +18,10 @@ import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -42,10 +45,42 @@ class Deferred:
 
     def load(self) -> type:
         """Import the class."""
-        module, _, name = self._where.partition(":")
-        cls = getattr(importlib.import_module(module), name)
+        cls = getattr(self.module(), self._where.partition(":")[2])
         assert isinstance(cls, type)
         return cls
+
+    def module(self) -> types.ModuleType:
+        """Import the module of the class."""
+        return importlib.import_module(self._where.partition(":")[0])
+
+
+class Packaged(Deferred):
+    """A `Deferred` dataclass of another package, which may not be installed.
+
+    Args:
+        where: ``module:Class``.
+        install: command that installs the package.
+    """
+
+    def __init__(self, where: str, install: str) -> None:
+        super().__init__(where)
+        self._install = install
+
+    def module(self) -> types.ModuleType:
+        """Import the module of the class.
+
+        Raises:
+            ValueError: the package is not installed, or fails; says how to mend it.
+        """
+        package = self._where.partition(".")[0].partition(":")[0]
+        try:
+            return super().module()
+        except ModuleNotFoundError as error:
+            if error.name == package:
+                raise ValueError(f"needs the package {package}; run: {self._install}") from None
+            raise ValueError(f"needs {error.name}; run: {self._install}") from None
+        except Exception as error:
+            raise ValueError(f"its package {package} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 class OneOf:
@@ -54,16 +89,21 @@ class OneOf:
     A board pays for every import with a few milliseconds at start-up, so an application that reads MQTT and writes
     MQTT does not import webhooks and Parquet. Type checkers are given the union of the classes instead.
 
+    Other packages add dataclasses by entry points: ``NAME = "module:Class"`` in `group`. They are asked for only where
+    a file names what is not listed here.
+
     Args:
         key: name of the key that tells the classes apart.
         default: its value where the table has none; empty: it must have one.
+        group: group of entry points that add to the classes; empty: none.
         modules: ``module:Class`` by the value of `key`.
     """
 
-    def __init__(self, key: str = "type", default: str = "", /, **modules: str) -> None:
+    def __init__(self, key: str = "type", default: str = "", group: str = "", /, **modules: str | Deferred) -> None:
         self.key = key
         self.default = default
-        self.modules = {tag: Deferred(where) for tag, where in modules.items()}
+        self.group = group
+        self.modules = {tag: Deferred(one) if isinstance(one, str) else one for tag, one in modules.items()}
 
     def __call__(self) -> None:
         """Make it acceptable as a type argument (``tuple[X, ...]``); never called."""
@@ -74,7 +114,25 @@ class OneOf:
 
     def load(self, tag: str) -> type:
         """Import the class for a value of the key."""
-        return self.modules[tag].load()
+        return self.find(tag)[tag].load()
+
+    def module(self, tag: str) -> types.ModuleType:
+        """Import the module of the class for a value of the key."""
+        return self.find(tag)[tag].module()
+
+    def find(self, tag: str) -> Mapping[str, Deferred]:
+        """Return the classes by the value of the key; with those of other packages where `tag` is none of ours."""
+        if not self.group or tag in self.modules:
+            return self.modules
+        from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms, for a name that is not ours
+
+        installed = entry_points(group=self.group)
+        theirs = {one.name: Packaged(one.value, _reinstall(one)) for one in installed if one.name not in self.modules}
+        return {**self.modules, **theirs}
+
+
+def _reinstall(entry: EntryPoint) -> str:
+    return f"pip install --force-reinstall {entry.dist.name}" if entry.dist is not None else "pip check"
 
 
 READ_PATH: Final = "read_path"
@@ -230,7 +288,12 @@ def _one_of(choice: OneOf, data: Any, where: PathOfKeys, base: Path | None) -> A
     tag = data.get(choice.key, choice.default or None)
     if tag is None:
         raise SchemaError(f"'{choice.key}' is missing; one of: {', '.join(sorted(choice.modules))}", where)
-    cls = choice.load(_choice(tuple(choice.modules), tag, (*where, choice.key)))
+    found = choice.find(str(tag))
+    deferred = found[_choice(tuple(found), tag, (*where, choice.key))]
+    try:
+        cls = deferred.load()
+    except ValueError as error:
+        raise SchemaError(f"'{tag}' {error}", (*where, choice.key)) from None
     if not any(field.name == choice.key for field in dataclasses.fields(cls)):
         # A class that is at home elsewhere need not know what a file calls it.
         data = {key: value for key, value in data.items() if key != choice.key}

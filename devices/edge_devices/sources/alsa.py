@@ -25,6 +25,7 @@ from edge_devices.sources.reopening import Unreachable
 from edge_runtime.base.media.sound_stream import SoundStream
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
+from edge_runtime.io.sources.build import SourceParts
 from edge_runtime.io.sources.decoding import Refusals
 from edge_runtime.io.sources.framing import Records
 from edge_runtime.manifest import InputContract
@@ -224,3 +225,8 @@ class AlsaSource(DeviceStream):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def make_source(config: AlsaConfig, parts: SourceParts) -> AlsaSource:
+    """Make the source; see `edge_runtime.io.sources.build`."""
+    return AlsaSource(config, parts.contract, parts.metrics, parts.clock, name=parts.name)

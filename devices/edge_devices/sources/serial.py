@@ -19,6 +19,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs.config import CodecConfig, is_text
 from edge_runtime.io.codecs.json import JsonConfig
+from edge_runtime.io.sources.build import SourceParts
 from edge_runtime.io.sources.decoding import Decoder
 from edge_runtime.io.sources.framing import Checksum, Cobs, Fixed, Framer, Lines, refuser
 from edge_runtime.metrics import Metrics
@@ -188,3 +189,8 @@ def _pyserial(name: str) -> Any:
     except ImportError as error:
         raise ConfigError(f'{name}: serial ports need pyserial; run: pip install "edge-runtime[serial]"') from error
     return serial
+
+
+def make_source(config: SerialConfig, parts: SourceParts) -> SerialSource:
+    """Make the source; see `edge_runtime.io.sources.build`."""
+    return SerialSource(config, parts.decoder(config.codec), parts.metrics, parts.clock, name=parts.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs import Codec, Notice
@@ -27,12 +27,20 @@ if TYPE_CHECKING:
     from edge_runtime.io.codecs.senml import SenmlConfig
     from edge_runtime.io.codecs.sparkplug import SparkplugConfig
 
+    @dataclasses.dataclass(frozen=True)
+    class _OtherConfig:
+        """Settings of a codec of another package, whatever its name is."""
+
+        max_bytes: int
+        type: Literal["of another package"]
+
     CodecConfig = (
         JsonConfig | MsgpackConfig | CborConfig | RawConfig | PcmConfig | FrameConfig | SenmlConfig | InfluxConfig
-        | CsvConfig | SparkplugConfig
+        | CsvConfig | SparkplugConfig | _OtherConfig
     )  # fmt: skip
 else:
     CodecConfig = OneOf(
+        "type", "", "edge_runtime.codecs",
         json="edge_runtime.io.codecs.json:JsonConfig",
         msgpack="edge_runtime.io.codecs.msgpack:MsgpackConfig",
         cbor="edge_runtime.io.codecs.cbor:CborConfig",
@@ -43,7 +51,7 @@ else:
         influx="edge_runtime.io.codecs.influx:InfluxConfig",
         csv="edge_runtime.io.codecs.csv:CsvConfig",
         sparkplug="edge_runtime.io.codecs.sparkplug:SparkplugConfig",
-    )
+    )  # fmt: skip
 
 
 def is_text(config: CodecConfig) -> bool:
@@ -128,6 +136,21 @@ def _narrowed(config: CodecConfig, names: Sequence[str]) -> CodecConfig:
     return dataclasses.replace(config, **changes)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodecParts:
+    """Parts of the application that a codec of another package is made of, by ``make_codec(config, parts)``.
+
+    Attributes:
+        channels: the model's channels that messages bring, in order.
+        rate_hz: the model's sample rate; 0: unknown.
+        notice: callback, as in `load_codec`.
+    """
+
+    channels: Sequence[Channel]
+    rate_hz: float
+    notice: Notice | None
+
+
 def _load(
     config: CodecConfig,
     channels: Sequence[Channel],
@@ -164,8 +187,14 @@ def _load(
         from edge_runtime.io.codecs.csv import load_csv  # noqa: PLC0415
 
         return load_csv(config, channels, rate_hz, notice)
-    codec = _load_document_codec(config, names, rate_hz, notice)
-    return converted(codec, config.stated_units(names), channels, config.brings(names))
+    if config.type in ("json", "msgpack", "cbor"):
+        codec = _load_document_codec(config, names, rate_hz, notice)
+        return converted(codec, config.stated_units(names), channels, config.brings(names))
+    found: Any = CodecConfig
+    made: Codec = found.module(config.type).make_codec(
+        config, CodecParts(channels=channels, rate_hz=rate_hz, notice=notice)
+    )
+    return made
 
 
 def _load_document_codec(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
@@ -15,33 +15,54 @@ from edge_runtime.io.sources import Source
 from edge_runtime.io.sources.decoding import Decoder, Notices
 from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
-from edge_runtime.schema import OneOf
+from edge_runtime.schema import OneOf, Packaged
 
 if TYPE_CHECKING:
-    from edge_devices.sources.alsa import AlsaConfig
-    from edge_devices.sources.iio import IioConfig
-    from edge_devices.sources.serial import SerialConfig
-
     from edge_runtime.io.mqtt.config import BrokerConfig
     from edge_runtime.io.sources.channel_topics import Origin
     from edge_runtime.io.sources.mqtt import Broker, MqttSourceConfig
     from edge_runtime.io.sources.recording import RecordingConfig
     from edge_runtime.io.sources.stdin import StdinConfig
 
-    SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig | SerialConfig | IioConfig | AlsaConfig
+    class _OtherConfig(Protocol):
+        """Settings of a source of another package, told apart by whatever name it has."""
+
+        type: Literal["of another package"]
+
+    SourceConfig = MqttSourceConfig | RecordingConfig | StdinConfig | _OtherConfig
 else:
     SourceConfig = OneOf(
+        "type", "", "edge_runtime.sources",
         mqtt="edge_runtime.io.sources.mqtt:MqttSourceConfig",
         recording="edge_runtime.io.sources.recording:RecordingConfig",
         stdin="edge_runtime.io.sources.stdin:StdinConfig",
-        serial="edge_devices.sources.serial:SerialConfig",
-        iio="edge_devices.sources.iio:IioConfig",
-        alsa="edge_devices.sources.alsa:AlsaConfig",
-    )
+        serial=Packaged("edge_devices.sources.serial:SerialConfig", 'pip install "edge-runtime[serial]"'),
+        iio=Packaged("edge_devices.sources.iio:IioConfig", 'pip install "edge-runtime[devices]"'),
+        alsa=Packaged("edge_devices.sources.alsa:AlsaConfig", 'pip install "edge-runtime[devices]"'),
+    )  # fmt: skip
 
 
 HEADER_BYTES: Final = 2**17
 """Largest topic and properties of a message, about."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceParts:
+    """Parts of the application that a source of another package is made of, by ``make_source(config, parts)``.
+
+    Attributes:
+        name: the source's name in messages and metrics.
+        contract: channels and rate of the model.
+        decoder: makes the decoder of messages of a codec; raises ConfigError where it does not fit the channels.
+        metrics: receives its counts.
+        clock: source of time.
+    """
+
+    name: str
+    contract: InputContract
+    decoder: Callable[[CodecConfig], Decoder]
+    metrics: Metrics
+    clock: Clock
 
 
 def build_source(
@@ -86,21 +107,14 @@ def build_source(
         from edge_runtime.io.sources.recording import RecordingSource  # noqa: PLC0415
 
         return RecordingSource(config, contract, metrics, clock, name=name)
-    if config.type == "serial":
-        from edge_devices.sources.serial import SerialSource  # noqa: PLC0415
+    if config.type == "stdin":
+        from edge_runtime.io.sources.stdin import StdinSource  # noqa: PLC0415
 
-        return SerialSource(config, decoder(config.codec), metrics, clock, name=name)
-    if config.type == "iio":
-        from edge_devices.sources.iio import IioSource  # noqa: PLC0415
-
-        return IioSource(config, contract, metrics, clock, name=name)
-    if config.type == "alsa":
-        from edge_devices.sources.alsa import AlsaSource  # noqa: PLC0415
-
-        return AlsaSource(config, contract, metrics, clock, name=name)
-    from edge_runtime.io.sources.stdin import StdinSource  # noqa: PLC0415
-
-    return StdinSource(config, decoder(config.codec), clock=clock, name=name)
+        return StdinSource(config, decoder(config.codec), clock=clock, name=name)
+    parts = SourceParts(name=name, contract=contract, decoder=decoder, metrics=metrics, clock=clock)
+    found: Any = SourceConfig
+    made: Source = found.module(config.type).make_source(config, parts)
+    return made
 
 
 def with_room(broker: BrokerConfig, name: str, sources: Sequence[SourceConfig]) -> BrokerConfig:
@@ -198,8 +212,9 @@ def as_recording(sources: Sequence[SourceConfig], files: Sequence[Path]) -> Reco
     (source,) = sources
     if source.type == "recording":
         return dataclasses.replace(source, files=tuple(files), speed=0.0)
-    if source.type in {"stdin", "serial"} and source.by_lines:
-        return RecordingConfig(files=tuple(files), format="lines", key=source.key, codec=source.codec)
+    lines: Any = source
+    if getattr(lines, "by_lines", False):
+        return RecordingConfig(files=tuple(files), format="lines", key=lines.key, codec=lines.codec)
     raise ConfigError(
         f"what a source of type {source.type} receives cannot be read from a file; write [[source]] of type recording"
     )

@@ -269,7 +269,11 @@ def _disk(app: AppConfig, config: ServiceConfig, paths: Paths) -> list[str]:
         *(f"ReadWritePaths={_path(path)}" for path in paths.written),
         *(f"ReadOnlyPaths=-{_path(path)}" for path in paths.read),
         # Buffers and rates of sensors are set through sysfs; the files' own permissions still hold.
-        *(["ReadWritePaths=-/sys/devices"] if any(source.type == "iio" for source in app.source) else []),
+        *(
+            ["ReadWritePaths=-/sys/devices"]
+            if any("iio" in _OF_SOURCE.get(source.type, ()) for source in app.source)
+            else []
+        ),
         "UMask=0077",
     ]
 

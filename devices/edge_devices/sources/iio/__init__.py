@@ -21,5 +21,11 @@ from __future__ import annotations
 
 from edge_devices.sources.iio.config import IioConfig
 from edge_devices.sources.iio.source import IioSource
+from edge_runtime.io.sources.build import SourceParts
 
-__all__ = ["IioConfig", "IioSource"]
+__all__ = ["IioConfig", "IioSource", "make_source"]
+
+
+def make_source(config: IioConfig, parts: SourceParts) -> IioSource:
+    """Make the source; see `edge_runtime.io.sources.build`."""
+    return IioSource(config, parts.contract, parts.metrics, parts.clock, name=parts.name)

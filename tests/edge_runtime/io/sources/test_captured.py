@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from edge_devices.sources.serial import SerialConfig
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.json import JsonConfig
-from edge_runtime.io.sources.build import SourceConfig, as_recording
+from edge_runtime.io.sources.build import as_recording
 from edge_runtime.io.sources.mqtt import MqttSourceConfig
 from edge_runtime.io.sources.recording import RecordingConfig
 from edge_runtime.io.sources.stdin import StdinConfig
@@ -78,7 +79,8 @@ def test_a_file_of_which_nothing_could_be_used_is_counted(tmp_path: Path) -> Non
 def test_files_of_lines_are_read_as_pipes_and_ports_are(tmp_path: Path) -> None:
     files = (tmp_path / "a.txt",)
     codec = JsonConfig(channels={"ax": "x"})
-    for source in (StdinConfig(key="w", codec=codec), SerialConfig(port="/dev/x", key="w", codec=codec)):
+    live: list[Any] = [StdinConfig(key="w", codec=codec), SerialConfig(port="/dev/x", key="w", codec=codec)]
+    for source in live:
         assert as_recording([source], files) == RecordingConfig(files=files, format="lines", key="w", codec=codec)
     recording = RecordingConfig(files=(Path("other.csv"),), time="ts", speed=1.0)
     assert as_recording([recording], files) == RecordingConfig(files=files, time="ts")
@@ -93,6 +95,6 @@ def test_files_of_lines_are_read_as_pipes_and_ports_are(tmp_path: Path) -> None:
         ([IioConfig(device="d", channels=("accel_x",), key="w")], "type iio receives cannot be read from a file"),
     ],
 )
-def test_sources_that_leave_no_files_are_refused(sources: list[SourceConfig], told: str) -> None:
+def test_sources_that_leave_no_files_are_refused(sources: list[Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         as_recording(sources, [Path("a.txt")])

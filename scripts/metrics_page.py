@@ -23,32 +23,29 @@ This page is written by `python -m scripts.metrics_page --write`.
 Names begin with `{PREFIX}`. Counters end with `_total` and only rise while the application runs; the topic `$stats` has
 those of all runs as `lifetime`. `{PREFIX}{STAGE}` is a histogram, all others are gauges.
 
-| metric | meaning |
-|---|---|
 """
 _REASONS = f"""
 ## Reasons of `{PREFIX}{DROPPED}`
 
-What is not used is counted under a reason; the log and `edge-runtime status` say the same. Each table is of the part of
-the runtime that drops.
+What is not used is counted under a reason; the log and `edge-runtime status` say the same. Below the part of the
+runtime that drops: the reason, what is dropped, the cause, and what to do.
 """
 
 
 def page() -> str:
     """Return the page."""
-    rows = [f"| `{PREFIX}{name}` | {text} |\n" for name, text in sorted(DESCRIPTIONS.items())]
-    tables: dict[str, dict[tuple[str, str], list[str]]] = {}
+    rows = [f"- `{PREFIX}{name}`: {text}\n" for name, text in sorted(DESCRIPTIONS.items())]
+    parts: dict[str, dict[tuple[str, str], list[str]]] = {}
     for name, reason in sorted({**REASONS, **COUNTS}.items()):
         if not name.endswith("_total"):
-            tables.setdefault(reason.component, {}).setdefault((reason.what, reason.advice), []).append(f"`{name}`")
-    return _INTRODUCTION + "".join(rows) + _REASONS + "".join(map(_table, *zip(*sorted(tables.items()), strict=True)))
+            parts.setdefault(reason.component, {}).setdefault((reason.what, reason.advice), []).append(f"`{name}`")
+    return _INTRODUCTION + "".join(rows) + _REASONS + "".join(map(_lines, *zip(*sorted(parts.items()), strict=True)))
 
 
-def _table(component: str, reasons: Mapping[tuple[str, str], Sequence[str]]) -> str:
-    """Lay out the reasons of a component; those with the same advice share a row."""
-    rows = [f"| {', '.join(names)} | {what} | {advice} |\n" for (what, advice), names in reasons.items()]
-    head = "| reason | dropped | cause: what to do |\n|---|---|---|\n"
-    return f"\n### {component}\n\n{head}{''.join(rows)}"
+def _lines(component: str, reasons: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """Lay out the reasons of a component; those with the same advice share a line."""
+    lines = [f"- {', '.join(names)} ({what}): {advice}.\n" for (what, advice), names in reasons.items()]
+    return f"\n### {component}\n\n{''.join(lines)}"
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ the same as a file to start from, and `edge-runtime run --check app.toml` names 
 are taken from the file's own folder. Secrets stand in files of their own and are named here.
 Certificates are always verified.
 
-A value in the tables is the default; of several values the first one is. `5.0` is any number, `5` a whole one. A
+The value of a setting is its default; of several values the first one is. `5.0` is any number, `5` a whole one. A
 setting with a kind in place of a value (a path, a list of texts) is left out or empty by default, or *needed*. A name
 ends with its unit: UNITS.
 
@@ -58,7 +58,7 @@ This page is written by `python -m scripts.settings_page --write`.
 
 
 class Row(NamedTuple):
-    """A row of the page, without the name of its setting."""
+    """Entry of the page for a setting, but for its name."""
 
     value: str
     meaning: str
@@ -149,10 +149,11 @@ def page() -> str:
     order = list(template)
     for table, lines in sorted(rows.items(), key=lambda row: order.index(row[0])):
         own = {name: row for name, row in lines.items() if name not in shared or shared[name].meaning != row.meaning}
-        others = [f"`{name}` ({row.value})" for name, row in lines.items() if name not in own]
-        parts += [heading(table), "\n", _table(own)]
-        parts.append(f"Of [several tables](#settings-of-several-tables): {', '.join(others)}.\n\n" if others else "")
-    return "".join([*parts, SHARED, "\n\n", _table(dict(sorted(shared.items())))]).rstrip() + "\n"
+        others = [_named(name, row.value) for name, row in lines.items() if name not in own]
+        parts += [heading(table), "\n", _lines(own)]
+        parts.append(f"\nOf [several tables](#settings-of-several-tables): {', '.join(others)}.\n" if others else "")
+        parts.append("\n")
+    return "".join([*parts, SHARED, "\n\n", _lines(dict(sorted(shared.items())))]).rstrip() + "\n"
 
 
 def shared_settings(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, Row]:
@@ -165,16 +166,16 @@ def shared_settings(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, Row]:
     return found
 
 
-def _table(rows: Mapping[str, Row]) -> str:
-    """Lay out a table; those of several tables have their values there."""
-    if not rows:
-        return ""
-    values = any(row.value for row in rows.values())
-    head = "| setting | value | meaning |\n|---|---|---|\n" if values else "| setting | meaning |\n|---|---|\n"
-    lines = ((f"`{name}`", *([row.value] if values else []), row.meaning) for name, row in rows.items())
-    return (
-        head + "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines) + "\n"
-    )
+def _lines(rows: Mapping[str, Row]) -> str:
+    """Lay out settings, a line each: tables are too narrow to read on a telephone."""
+    return "".join(f"- {_named(name, row.value)}: {row.meaning}\n" for name, row in rows.items())
+
+
+def _named(name: str, value: str) -> str:
+    """Return a setting with its value as TOML has it, or with its kind."""
+    if value.startswith("`"):
+        return f"`{name} = {value[1:]}"
+    return f"`{name}` ({value})" if value else f"`{name}`"
 
 
 def heading(section: str) -> str:

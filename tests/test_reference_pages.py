@@ -19,17 +19,16 @@ def test_a_generated_page_is_what_the_code_says(script: ModuleType) -> None:
 
 def test_every_setting_stands_on_the_page_with_its_unit_default_and_meaning() -> None:
     page, shared = settings_page.PAGE.read_text("utf-8").split(f"{settings_page.SHARED}\n")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    cells = [re.split(r"(?<!\\\\) \| ", row.strip("| ")) for row in rows]
-    assert len(cells) > 300
-    assert [row for row in cells if len(row) != 3 or not all(row)] == []
-    assert "| `deadline_ms` | `5000.0` |" in page
+    lines = [line for line in page.splitlines() if line.startswith("- `")]
+    assert len(lines) > 300
+    assert [line for line in lines if not re.match(r"- `\w+( = [^`]+)?`(, `[^`]*`)*( \([^)]+\))?: \S", line)] == []
+    assert "- `deadline_ms = 5000.0`: How long" in page
     assert "`_ms` milliseconds" in page
-    assert "| `bundle` | path, *needed* |" in page
+    assert "- `bundle` (path, *needed*): " in page
     for one in settings_page.settings():
         part = page.split(settings_page.heading(one.section))[1].partition("\n## ")[0]
-        explained = re.search(rf"^\| `{one.name}` \|", part, re.MULTILINE) or f"\n| `{one.name}` |" in shared
-        assert f"`{one.name}`" in part or one.name == "type", one
+        explained = re.search(rf"^- `{one.name}\b", part, re.MULTILINE) or f"\n- `{one.name}`: " in shared
+        assert re.search(rf"`{one.name}\b", part) or one.name == "type", one
         assert explained or one.name == "type", one
 
 

@@ -13,6 +13,8 @@ from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.graphs import GraphBuilder
 from tests.edge_export.recipe_text import RECIPE
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 SAMPLES = 20
 AXES = ("ax", "ay", "az")
 RECIPE_OF_AXES = RECIPE.replace('["still", "moving"]', '["x", "y", "z"]').replace(

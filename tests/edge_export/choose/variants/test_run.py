@@ -18,6 +18,8 @@ from edge_runtime.model.tuning.timing import Plan
 from tests.edge_export.choose.variants import models
 from tests.long_tier import some
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 QUICK = Plan(rounds=2, block_s=0.0005)
 
 

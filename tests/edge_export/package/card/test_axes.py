@@ -14,6 +14,8 @@ from onnx import numpy_helper
 from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.package.card.lookalikes import CARD, CASES, EVENED, ROWS, F, lstm, made, node
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 
 def pack(folder: Path, model: onnx.ModelProto, inputs: str, channels: int = F, *more: str) -> int:
     named = ", ".join(f'{{ name = "c{k}", low = -2, high = {k + 2} }}' for k in range(channels))

@@ -29,6 +29,8 @@ from tests import stateful
 from tests.edge_export.graph.tflite.read.variables import Inside, Remembering, explicit
 from tests.long_tier import some
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 _CARDS = Path(__file__).resolve().parents[3] / "data" / "cards"
 _ORIGIN = 'name = "", source = "", licence = ""'
 

@@ -15,6 +15,8 @@ from edge_runtime.model.bundle.bundle import open_bundle
 from tests.edge_export.graphs import GraphBuilder, onnx_answers
 from tests.edge_export.package.card import models
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 CARD = """
 name = "borrowed"
 version = 7

@@ -30,6 +30,8 @@ from tests.edge_export.package.card import models
 from tests.edge_runtime.base.media.sounds import resampled
 from tests.edge_runtime.io.recordings import wav_files
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 CARD = """
 name = "leaky"
 origin = { name = "made up", source = "this test", licence = "CC0" }

@@ -27,6 +27,8 @@ from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
 from tests.edge_export.graph.tflite.read.variables import UNITS, WIDTH, Remembering
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 CHANNELS = ", ".join(f'{{ name = "c{k}", low = -3, high = 3 }}' for k in range(WIDTH))
 CARD = f"""
 name = "remembering"

@@ -18,6 +18,8 @@ from edge_runtime.io.recordings.reader import columns_of
 from edge_runtime.manifest.outputs import RegressionOutput
 from edge_runtime.model.bundle.bundle import open_bundle
 
+pytestmark = pytest.mark.usefixtures("models_in_this_process")
+
 CARD = """
 name = "heat"
 origin = { name = "made up", source = "this test", licence = "CC0" }

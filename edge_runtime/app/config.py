@@ -181,29 +181,35 @@ class AppConfig:
                 )
 
     @property
-    def state_file(self) -> Path | None:
-        """Path named for state: the reading log, else the outbox. Further files of the application lie beside it."""
-        if self.reading_log is not None:
-            return self.reading_log.path
-        return None if self.outbox is None else self.outbox.path
-
-    @property
     def saved_windows(self) -> Path | None:
         """File for windows begun at an orderly stop: ``outbox.windows.db`` beside ``outbox.db``, or the reading log's.
 
-        None where the configuration names neither, or where a source is a recording: it begins again at each start,
-        and so do its windows.
+        None where the configuration names neither, or where `begins_again`.
         """
-        path = self.state_file
-        if path is None or any(part.type == "recording" for part in self.source):
+        if self.reading_log is not None:
+            return None if self.begins_again else self.reading_log.path
+        if self.outbox is None or self.begins_again:
             return None
-        return path if self.reading_log is not None else path.with_name(f"{path.stem}.windows{path.suffix}")
+        return self.outbox.path.with_name(f"{self.outbox.path.stem}.windows{self.outbox.path.suffix}")
+
+    @property
+    def begins_again(self) -> bool:
+        """A source is a recording: it begins again at each start, and so do its windows and what is learnt of keys."""
+        return any(part.type == "recording" for part in self.source)
 
     @property
     def counters_file(self) -> Path | None:
-        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the reading log."""
-        path = self.state_file if self.outbox is None else self.outbox.path
-        return None if path is None else path.with_name(f"{path.stem}.counters")
+        """File of the lifetime counters: ``outbox.counters`` beside ``outbox.db``, else beside the reading log.
+
+        Further files of the application lie beside it, under the same name.
+        """
+        named = self.outbox or self.reading_log
+        return None if named is None else named.path.with_name(f"{named.path.stem}.counters")
+
+    @property
+    def state_file(self) -> Path | None:
+        """File of what is learnt on the device, and of the epochs of keys: ``outbox.state.db`` beside the counters."""
+        return None if self.counters_file is None else self.counters_file.with_suffix(".state.db")
 
     @property
     def socket_file(self) -> Path | None:
@@ -211,41 +217,6 @@ class AppConfig:
         if self.observe is not None and self.observe.socket is not None:
             return self.observe.socket
         return None if self.counters_file is None else self.counters_file.with_suffix(".sock")
-
-    @property
-    def thresholds_file(self) -> Path | None:
-        """File of what is learnt of each key's scores: ``outbox.thresholds`` beside the counters.
-
-        None where a source is a recording: it begins again at each start, and so does what is learnt of it.
-        """
-        path = self.counters_file
-        if path is None or any(part.type == "recording" for part in self.source):
-            return None
-        return path.with_suffix(".thresholds")
-
-    @property
-    def gate_file(self) -> Path | None:
-        """File of the gate's thresholds of keys: ``outbox.gate`` beside the others."""
-        path = self.thresholds_file
-        return None if path is None else path.with_suffix(".gate")
-
-    @property
-    def drift_file(self) -> Path | None:
-        """File of how the sensors of keys began, and of alarms: ``outbox.drift`` beside the thresholds."""
-        path = self.thresholds_file
-        return None if path is None else path.with_suffix(".drift")
-
-    @property
-    def epochs_file(self) -> Path | None:
-        """File of the epochs of keys, from which ids follow: ``outbox.epochs`` beside the thresholds."""
-        path = self.thresholds_file
-        return None if path is None else path.with_suffix(".epochs")
-
-    @property
-    def examples_file(self) -> Path | None:
-        """File of the examples that users add on the device: ``outbox.examples`` beside the counters."""
-        path = self.counters_file
-        return None if path is None else path.with_suffix(".examples")
 
 
 def load_config(path: str | os.PathLike[str]) -> AppConfig:

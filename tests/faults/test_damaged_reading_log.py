@@ -3,7 +3,7 @@
 Whatever the file has become, the next run reads what came before the damage, or nothing; never other bytes; and what it
 writes down itself is there for the run after it.
 
-Mutations that were seen to fail here: `_is_damage` that takes every OperationalError for the disk's (a table definition
+Mutations that were seen to fail here: `is_damage` that takes every OperationalError for the disk's (a table definition
 or a text that was spoilt then ends every start); no look at whether the turns follow each other (pages that changed
 places hide some); `_transact` that leaves a damaged file in its place.
 """

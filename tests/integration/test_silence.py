@@ -190,10 +190,10 @@ def test_a_replay_opens_no_socket_and_writes_its_output_alone(
 STATE = {
     "": set(),
     '[reading_log]\npath = "windows.db"\n': {
-        "windows.db", "windows.counters", "windows.sock", "windows.names", "windows.epochs",
+        "windows.db", "windows.counters", "windows.sock", "windows.names", "windows.state.db",
     },
     '[outbox]\npath = "outbox.db"\n': {
-        "outbox.windows.db", "outbox.counters", "outbox.sock", "outbox.names", "outbox.epochs",
+        "outbox.windows.db", "outbox.counters", "outbox.sock", "outbox.names", "outbox.state.db",
     },
 }  # fmt: skip
 """What is named for state, and the files that this means; SQLite's own and a lock lie beside the first."""

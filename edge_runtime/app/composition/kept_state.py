@@ -1,17 +1,13 @@
 """Kept state: the small files beside the outbox or the reading log, and the requests that commands lay beside them.
 
-==================== ================ ==================================================================================
-file (`AppConfig`)   holds            written
-==================== ================ ==================================================================================
-``saved_windows``    begun windows    at an orderly stop
-``reading_log.path`` readings         before they are acknowledged, with ``durability = "reading"``; no begun windows
-``counters_file``    totals           now and then, by a thread of its own
-``thresholds_file``  thresholds       once a minute and at an orderly stop, by `edge_runtime.store.durable.soft_state`
-``gate_file``        gate's           the same
-``drift_file``       sensors' begin   the same
-``epochs_file``      keys' epochs     the same
-``examples_file``    users' examples  the same, and with each change
-==================== ================ ==================================================================================
+==================== ============== ====================================================================================
+file (`AppConfig`)   holds          written
+==================== ============== ====================================================================================
+``saved_windows``    begun windows  at an orderly stop
+``reading_log.path`` readings       before they are acknowledged, with ``durability = "reading"``; no begun windows
+``counters_file``    totals         in place, within a second of a drop: a full disk cannot refuse them
+``state_file``       what is learnt once a minute and at an orderly stop; examples of users with each change
+==================== ============== ====================================================================================
 
 Checking a configuration makes no file and touches none in use: they are built with the application and opened by `run`.
 """
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
     from edge_runtime.model.tasks.learnt_examples import LearntExamples
     from edge_runtime.store.durable.counters import LifetimeCounters
     from edge_runtime.store.durable.reading_log import ReadingLog
-    from edge_runtime.store.durable.soft_state import SoftState
+    from edge_runtime.store.durable.state_file import StateFile
     from edge_runtime.store.durable.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
@@ -53,7 +49,7 @@ PublishStatus = Callable[[str, Mapping[str, object]], None]
 
 
 class LearntOfKeys(NamedTuple):
-    """Parts that learn of each key on the device."""
+    """Parts that learn of each key on the device, by their names in the state file."""
 
     thresholds: KeyThresholds
     gate: AdaptiveGate
@@ -95,7 +91,7 @@ class KeptState:
         self._answers = answers
         self._learnt = learnt
         self._examples = examples
-        self._examples_state: SoftState | None = None
+        self._state: StateFile | None = None
         self._barrier = Barrier("control", metrics)
         self._resources = ExitStack()
         self._windows: SavedWindows | None = None
@@ -118,15 +114,20 @@ class KeptState:
         """
         if self.counters is not None:
             self.counters.open()
-        config, (thresholds, gate, drift) = self._config, self._learnt
-        learning = ((config.thresholds_file, thresholds), (config.gate_file, gate), (config.drift_file, drift))
-        for file, part in learning:
-            if part.active or model_changes:
-                self._soft_state(file, part.save, part.restore)
+        path = self._config.state_file
+        if path is None:
+            return
+        from edge_runtime.store.durable.state_file import StateFile  # noqa: PLC0415 - SQLite, only where state is kept
+
+        self._state = StateFile(path)
+        self._resources.callback(self._state.close)
+        self._state.open(self._loop)
+        for name, part in self._learnt._asdict().items():
+            if (part.active or model_changes) and not self._config.begins_again:
+                self._state.add(name, part.save, part.restore)
         if self._examples is not None:
-            self._open_examples(self._examples, pipeline, publish_status)
-        path = config.state_file
-        if path is not None and (stateful or drift.active or model_changes):
+            self._open_examples(path, self._state, self._examples, pipeline, publish_status)
+        if stateful or self._learnt.drift.active or model_changes:
             self._look_for(lambda: resets.serve(path, pipeline.reset))
 
     def begin_windows(self) -> None:
@@ -178,34 +179,21 @@ class KeptState:
 
     # -- what is learnt ------------------------------------------------------------------------------------------------
 
-    def _soft_state(
-        self, path: Path | None, take: Callable[[], bytes], restore: Callable[[bytes], object]
-    ) -> SoftState | None:
-        if path is None:
-            return None
-        from edge_runtime.store.durable.soft_state import SoftState  # noqa: PLC0415 - only where something is learnt
-
-        state = SoftState(path, take, restore)
-        self._resources.callback(state.close)
-        state.open(self._loop)
-        return state
-
     def open_epochs(self, pipeline: Pipeline) -> None:
         """Take in the epochs of keys, once windows are recovered and what the outbox knows is claimed."""
-        path = self._config.epochs_file
-        if path is None:
+        path, state = self._config.state_file, self._state
+        if path is None or state is None or self._config.begins_again:
             return
-        from edge_runtime.store.durable.kept_epochs import KeptEpochs  # noqa: PLC0415 - only where state is kept
+        from edge_runtime.store.durable.kept_epochs import EPOCHS, KeptEpochs  # noqa: PLC0415 - as above
 
-        kept = KeptEpochs(path, pipeline.epochs, pipeline.given, pipeline.marks)
-        kept.begin()
-        if state := self._soft_state(path, kept.save, kept.restore):
-            state.write_now()  # from now on a file that is not there is lost
+        kept = KeptEpochs(pipeline.epochs, pipeline.given, pipeline.marks)
+        kept.begin(path, found=state.add(EPOCHS, kept.save, kept.restore))
+        state.write_now()  # from now on epochs that are not there are lost
 
-    def _open_examples(self, examples: LearntExamples, pipeline: Pipeline, publish_status: PublishStatus) -> None:
+    def _open_examples(
+        self, path: Path, state: StateFile, examples: LearntExamples, pipeline: Pipeline, publish_status: PublishStatus
+    ) -> None:
         from edge_runtime.model.serving import example_requests  # noqa: PLC0415 - only where there may be examples
-
-        path = self._config.examples_file
 
         def use() -> None:
             pipeline.take_examples()
@@ -215,9 +203,7 @@ class KeptState:
             examples.restore(data)
             use()
 
-        state = self._soft_state(path, examples.save, restore)
-        if path is None or state is None:
-            return
+        state.add("examples", examples.save, restore)
 
         def changed() -> bool:
             use()
@@ -233,7 +219,7 @@ class KeptState:
 def examples_of(config: AppConfig, manifest: Manifest, *, model_changes: bool) -> LearntExamples | None:
     """Build what holds the examples of users, where there may be some; an update may bring an embedding later."""
     embeds = isinstance(manifest.output, EmbeddingOutput)
-    if config.examples_file is None or not (embeds or model_changes):
+    if config.state_file is None or not (embeds or model_changes):
         return None
     from edge_runtime.model.tasks.learnt_examples import LearntExamples  # noqa: PLC0415 - only where there may be some
 

@@ -1,6 +1,6 @@
 """Requests of ``edge-runtime examples`` to a running application: add and remove examples of an embedding.
 
-They lie beside the file of examples, as ``outbox.examples.request`` (`edge_runtime.base.system.control_spool`), and are
+They lie beside the state file, as ``outbox.examples.request`` (`edge_runtime.base.system.control_spool`), and are
 looked for once a second.
 """
 
@@ -38,13 +38,13 @@ class Asked:
     """The running application, asked by a command.
 
     Args:
-        examples_file: see `edge_runtime.app.config.AppConfig.examples_file`.
+        state_file: see `edge_runtime.app.config.AppConfig.state_file`.
         clock: monotonic time of the time-out.
         timeout_s: longest time that the application may take.
     """
 
-    def __init__(self, examples_file: Path, clock: Clock, timeout_s: float) -> None:
-        self._spool = _spool(examples_file)
+    def __init__(self, state_file: Path, clock: Clock, timeout_s: float) -> None:
+        self._spool = _spool(state_file)
         self._clock = clock
         self._timeout_s = timeout_s
 
@@ -82,11 +82,11 @@ class Asked:
         return Done(int(answer["changed"]), dict(answer["counts"]), bool(answer["kept"]))
 
 
-def serve(examples_file: Path, examples: LearntExamples, changed: Callable[[], bool]) -> bool:
+def serve(state_file: Path, examples: LearntExamples, changed: Callable[[], bool]) -> bool:
     """Do what is asked for, if anything is; to be called by the application now and then, behind a `Barrier`.
 
     Args:
-        examples_file: the same file as in `Asked`.
+        state_file: the same file as in `Asked`.
         examples: the application's examples.
         changed: takes them into use and writes them; returns whether the disk has them.
 
@@ -105,7 +105,7 @@ def serve(examples_file: Path, examples: LearntExamples, changed: Callable[[], b
         log.info("examples: changed: action=%s examples=%d in_use=%s", asked["action"], number, examples.counts())
         return {"changed": number, "counts": examples.counts(), "kept": kept}
 
-    return _spool(examples_file).serve(handle)
+    return _spool(state_file).serve(handle)
 
 
 def _do(asked: dict[str, Any], examples: LearntExamples) -> int:
@@ -121,5 +121,5 @@ def _do(asked: dict[str, Any], examples: LearntExamples) -> int:
     raise StoreError(f"the running application does not know {str(action)[:40]!r}; update it")
 
 
-def _spool(examples_file: Path) -> Spool:
-    return Spool(examples_file.with_name(f"{examples_file.name}.request"))
+def _spool(state_file: Path) -> Spool:
+    return Spool(state_file.with_suffix("").with_suffix(".examples.request"))

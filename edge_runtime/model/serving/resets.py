@@ -1,6 +1,6 @@
 """Resets on demand: ``edge-runtime reset`` has a running application let states of keys begin again.
 
-The request lies beside the application's files of state, as ``outbox.reset``
+The request lies beside the state file, as ``outbox.reset``
 (`edge_runtime.base.system.control_spool`), and is looked for once a second.
 """
 
@@ -64,4 +64,4 @@ def serve(state_file: Path, reset: Callable[[Sequence[str]], int]) -> bool:
 
 
 def _spool(state_file: Path) -> Spool:
-    return Spool(state_file.with_name(f"{state_file.stem}.reset"))
+    return Spool(state_file.with_suffix("").with_suffix(".reset"))

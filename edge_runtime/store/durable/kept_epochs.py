@@ -1,4 +1,4 @@
-"""Epochs of keys in a file: rule 4 of `edge_runtime.signal.windowing.epochs`. Written once a minute, and at a stop.
+"""Epochs of keys in the state file: rule 4 of `edge_runtime.signal.windowing.epochs`.
 
 What is written is never newer than a moment at which the answers to all windows until then were safe: a message that is
 delivered again after a crash has then a number above the one that is kept.
@@ -7,23 +7,26 @@ delivered again after a crash has then a number above the one that is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import orjson
 
 from edge_runtime.errors import StoreError
 from edge_runtime.signal.windowing.epochs import Epochs, Given
+from edge_runtime.store.durable.state_file import read_part
 
+EPOCHS: Final = "epochs"
+"""Name of the part."""
 _WORKER = re.compile(r"worker-\d+")
 
 
 class KeptEpochs:
-    """Reads and encodes the file.
+    """Reads and encodes the part.
 
     Args:
-        path: the file's path.
         epochs: receives what was kept.
         given: goes through all keys that are known.
         marks: numbers of the last iteration, and of the last up to which all answers are safe.
@@ -31,12 +34,10 @@ class KeptEpochs:
 
     def __init__(
         self,
-        path: Path,
         epochs: Epochs,
         given: Callable[[], Iterable[tuple[str, Given]]],
         marks: Callable[[], tuple[int, int]],
     ) -> None:
-        self._path = path
         self._epochs = epochs
         self._given = given
         self._marks = marks
@@ -65,24 +66,23 @@ class KeptEpochs:
             self._epochs.lose()
             raise StoreError(f"no epochs of keys: {error}") from error
 
-    def begin(self) -> None:
-        """Take in what workers have kept that had keys of this one; call it once the own file has been looked for.
+    def begin(self, path: Path, *, found: bool) -> None:
+        """Take in what workers have kept that had keys of this one.
 
-        A file that should be there and is not is lost: the outbox knows ids that such a run has given.
+        Epochs that should be there and are not are lost: the outbox knows ids that such a run has given.
+
+        Args:
+            path: the own state file.
+            found: it held epochs.
         """
-        if not self._path.exists() and self._epochs.digested:
+        if not found and self._epochs.digested:
             self._epochs.lose()
-        for path in self._of_others():
-            with suppress(
-                OSError, TypeError, ValueError, LookupError, AttributeError
-            ):  # of use to its owner, if at all
-                self._read(path.read_bytes())
-
-    def _of_others(self) -> Iterator[Path]:
-        folder, name = self._path.parent, self._path.name
-        root = folder.parent if _WORKER.fullmatch(folder.name) else folder
-        found = [root / name, *sorted(root.glob(f"worker-*/{name}"))]
-        return (path for path in found if path != self._path and path.exists())
+        root = path.parent.parent if _WORKER.fullmatch(path.parent.name) else path.parent
+        for other in (root, *sorted(root.glob("worker-*"))):
+            # What cannot be read is of use to its owner, if at all.
+            with suppress(StoreError, TypeError, ValueError, LookupError, AttributeError):
+                if other != path.parent and (data := read_part(other / path.name, EPOCHS)) is not None:
+                    self._read(data)
 
     def _encoded(self) -> bytes:
         keys = {name: (given.epoch, given.number) for name, given in self._given()}

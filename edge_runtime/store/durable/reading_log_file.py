@@ -27,7 +27,7 @@ from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
 from edge_runtime.store.durable.outbox.open_db import close_quietly, explain, fold_log, give_up, sync_folder
 from edge_runtime.store.durable.outbox.path_checks import identity_of, is_removed, refuse_foreign
 from edge_runtime.store.durable.outbox.schema import Connect, Connection, connect_sqlite, memory_for
-from edge_runtime.store.durable.sqlite_errors import Code, primary_code
+from edge_runtime.store.durable.sqlite_errors import Code, is_damage, primary_code
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +50,6 @@ _SNAPSHOT = """SELECT CAST(seq AS INTEGER), CAST(contract AS BLOB), CAST(crc AS 
     FROM snapshot"""
 _TURNS = """SELECT seq, CAST(settled AS INTEGER), CAST(crc AS INTEGER), CAST(body AS BLOB) FROM turns
     WHERE seq > ? ORDER BY seq"""
-
-
-_DAMAGE = {
-    Code.ERROR,  # "no such column": a corrupt table definition
-    Code.CORRUPT,
-    Code.NOTADB,
-    Code.TOOBIG,
-    Code.CONSTRAINT,
-    Code.MISMATCH,
-}
 
 
 class LogEntry(NamedTuple):
@@ -126,7 +116,7 @@ class ReadingLogFile:
                 return self._read(self._open())
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 self._abandon()
-                if not _is_damage(error):
+                if not is_damage(error):
                     raise self._explain(error) from error
                 return self._set_aside(error)
             except MemoryError as error:
@@ -210,7 +200,7 @@ class ReadingLogFile:
                 db.execute("COMMIT")
             except sqlite3.Error as error:
                 self._abandon()  # rolls back
-                if _is_damage(error):
+                if is_damage(error):
                     self._headless = True
                     self._set_aside(error)
                 raise self._explain(error) from error
@@ -301,11 +291,3 @@ class ReadingLogFile:
         if primary_code(error) == Code.FULL:
             return StoreFull(f"no room for the reading log {self._path}: free space on its disk")
         return StoreError(f"the reading log {self._path} failed ({error}); check its disk")
-
-
-def _is_damage(error: Exception) -> bool:
-    """Rather than a full or failing disk: a file that is not as we wrote it, or whose rows contradict each other."""
-    code = primary_code(error)
-    if code is None:  # not from SQLite: what it gave could not be decoded, or failed its checksum
-        return not isinstance(error, sqlite3.ProgrammingError)
-    return code in _DAMAGE

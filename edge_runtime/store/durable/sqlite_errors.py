@@ -56,6 +56,14 @@ _BY_CLASS: tuple[tuple[type[sqlite3.Error], Code], ...] = (
     (sqlite3.DataError, Code.TOOBIG),
     (sqlite3.InternalError, Code.INTERNAL),
 )
+_DAMAGE = {
+    Code.ERROR,  # "no such column": a corrupt table definition
+    Code.CORRUPT,
+    Code.NOTADB,
+    Code.TOOBIG,
+    Code.CONSTRAINT,
+    Code.MISMATCH,
+}
 
 
 def primary_code(error: BaseException) -> int | None:
@@ -89,3 +97,11 @@ def primary_code(error: BaseException) -> int | None:
         if isinstance(error, kind):
             return code
     return Code.CORRUPT  # rule 5
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell a file that is not as we wrote it, or whose rows contradict each other, from a full or failing disk."""
+    code = primary_code(error)
+    if code is None:  # not from SQLite: what it gave could not be decoded, or failed its checksum
+        return not isinstance(error, sqlite3.ProgrammingError)
+    return code in _DAMAGE

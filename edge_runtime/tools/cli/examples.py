@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.model.serving.example_requests import Asked  # noqa: PLC0415
 
     config = load_config(options.config)
-    path = config.examples_file
+    path = config.state_file
     if path is None:
         raise ConfigError(f"{options.config} names no file for state; add [reading_log] with a path")
     if options.action == "list":
@@ -196,13 +196,10 @@ def _list(config: AppConfig, path: Path, *, as_json: bool) -> int:
 
 def _read(path: Path) -> tuple[str, list[Example]]:
     from edge_runtime.model.tasks.learnt_examples import read_examples  # noqa: PLC0415
+    from edge_runtime.store.durable.state_file import read_part  # noqa: PLC0415
 
-    try:
-        return read_examples(path.read_bytes())
-    except FileNotFoundError:
-        return "", []
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    data = read_part(path, "examples")
+    return ("", []) if data is None else read_examples(data)
 
 
 def _bundled(config: AppConfig) -> dict[str, int]:

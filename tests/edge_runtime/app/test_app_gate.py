@@ -15,6 +15,7 @@ from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.io.sources import Deliver
 from edge_runtime.manifest import Surround
 from edge_runtime.manifest.surround import SurroundGate
+from edge_runtime.store.durable.state_file import read_part
 from edge_runtime.tools.cli import main
 from edge_runtime.types import Prediction, Reading
 from tests.models import tiny_bundle
@@ -105,7 +106,7 @@ def test_a_setting_turns_it_off_and_the_log_says_which(
 
 def test_thresholds_of_keys_outlive_the_application(folder: Path) -> None:
     first, _ = run(folder, windows=300, more=KEPT)
-    assert (folder / "log.gate").read_bytes() == first.gate.save()
+    assert read_part(folder / "log.state.db", "gate") == first.gate.save()
     second, answers = run(folder, start=1096.0, windows=100, more=KEPT)
     assert b",400," in second.gate.save()
     assert share(answers) < 0.2

@@ -24,6 +24,7 @@ from edge_runtime.operate.server.bundle_model import served_model
 from edge_runtime.operate.server.server import ServeConfig, Server
 from edge_runtime.signal.drift.config import DriftConfig
 from edge_runtime.signal.drift.monitor import Drift
+from edge_runtime.store.durable.state_file import read_part
 from edge_runtime.tools.cli import main
 from edge_runtime.types import Correction, Event, Prediction
 from tests.edge_runtime.app.task_apps import APP, CLOUD, Fed, N, Until
@@ -123,7 +124,7 @@ def test_thresholds_of_keys_outlive_the_application(tmp_path: Path) -> None:
     task_bundle(tmp_path / "task.edge", output, files=FILES["anomaly"])
     more = '[reading_log]\npath = "log.db"\n'
     first = run(tmp_path, Until(Prediction, N), more)
-    assert (tmp_path / "log.thresholds").stat().st_size > 0
+    assert read_part(tmp_path / "log.state.db", "thresholds") == first.thresholds.save()
     second = run(tmp_path, Until(Prediction, N), more, start=1008.0)
     assert b'"k":[12,' in first.thresholds.save()
     assert b'"k":[24,' in second.thresholds.save()
@@ -175,6 +176,8 @@ def test_what_an_update_first_brings_to_learn_outlives_the_application(tmp_path:
     assert app.run()
     again = Drift(DriftConfig(), 10, Metrics(), SystemClock())
     again.use(described(reference()))
-    assert again.restore((tmp_path / "log.drift").read_bytes())
+    saved = read_part(tmp_path / "log.state.db", "drift")
+    assert saved is not None
+    assert again.restore(saved)
     assert again.save() == app.drift.save()
     assert b'"looks":15' in again.save()

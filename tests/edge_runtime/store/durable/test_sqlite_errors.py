@@ -12,8 +12,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import StoreFull
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.store.durable.outbox.schema import connect_sqlite
-from edge_runtime.store.durable.reading_log_file import _is_damage
-from edge_runtime.store.durable.sqlite_errors import Code, primary_code
+from edge_runtime.store.durable.sqlite_errors import Code, is_damage, primary_code
 from tests.edge_runtime.store.durable.outbox.outboxes import Failing, cases
 
 TABLE: list[tuple[type[sqlite3.Error], str, Code, bool]] = [
@@ -44,7 +43,7 @@ def test_an_error_is_the_same_by_code_and_by_message(
     bare, coded = kind(message), kind("in words that are not SQLite's")
     coded.sqlite_errorcode = code | 0x0300  # an extended code, such as SQLITE_IOERR_WRITE
     assert primary_code(bare) == primary_code(coded) == code
-    assert _is_damage(bare) is _is_damage(coded) is damage
+    assert is_damage(bare) is is_damage(coded) is damage
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="compares with the names that Python 3.11 has")

@@ -237,7 +237,7 @@ def _prose(meaning: str) -> str:
     """Text of a docstring for people who write TOML."""
     text = " ".join(_CHOICES.sub("", meaning).split()).replace("``", "`")
     text = re.sub(r" \(`edge_runtime[\w.]*`\)", "", text)
-    text = re.sub(r"(^|[.:;] )None\b", r"\1Left out", text).replace("None", "left out")
+    text = re.sub(r"(^|\. )None\b", r"\1Left out", text).replace("None", "left out")
     text = re.sub(r"\bdocs/((?:decisions/)?([\w-]+)\.md)", r"[\2](\1)", text)
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "`", ")")) else ".")
 

@@ -86,6 +86,14 @@ def test_bare_names_of_python_files_are_of_files() -> None:
     assert named - known == set()
 
 
+def test_no_page_by_hand_is_longer_than_a_person_reads() -> None:
+    """Mutation that this finds: a page grows by a section each week, and no reader sees the whole of it."""
+    texts = {page: page.read_text("utf-8") for page in PAGES if page.is_relative_to(CHECKOUT / "docs")}
+    by_hand = {page.name: len(text.split()) for page, text in texts.items() if "This page is written by" not in text}
+    assert len(by_hand) > 50
+    assert {name: words for name, words in by_hand.items() if words > 2500} == {}
+
+
 def test_figures_that_the_profile_of_this_machine_quotes_stand_on_the_page_of_figures() -> None:
     figures = re.findall(r"\d+,\d{3}|\d\.\d{2}", EVIDENCE.detail)
     page = (CHECKOUT / "docs/performance.md").read_text("utf-8")

@@ -41,8 +41,7 @@ class CloudConfig:
     version: str | None = None
     """A version of the model; None lets the server choose."""
     connect_timeout_s: float = 5.0
-    """For TCP and TLS together, with each address of the host. Looking up the name is the system's business and not
-    covered."""
+    """Longest time for TCP and TLS together, with each address of the host. Looking up its name is not covered."""
     timeout_s: float = 10.0
     """Longest exchange: from connecting to the last byte of the answer, however steadily it drips."""
     deadline_s: float = 30.0

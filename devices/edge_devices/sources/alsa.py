@@ -60,8 +60,8 @@ class AlsaConfig:
     format: Literal["S16_LE", "S32_LE"] = "S16_LE"
     """``S32_LE`` is what most I2S microphones give."""
     rate_hz: int = 0
-    """At which it records, if that is not the model's rate (0): the sound is then resampled here, free of aliases, and
-    not by ALSA. Write the card's own rate with ``hw:``, for example 48000."""
+    """Rate of the recording, if that is not the model's rate (0): the sound is then resampled here, free of aliases,
+    and not by ALSA. Write the card's own rate with ``hw:``, for example 48000."""
     period_ms: float = 50.0
     """Length of the sound that comes at a time."""
     buffer_ms: float = 500.0
@@ -70,9 +70,9 @@ class AlsaConfig:
     """Multiplies the samples; full scale is 1 without it."""
     key: str = "microphone"
     program: str = "arecord"
-    """Found on the PATH."""
+    """Program that records, found on the PATH."""
     arguments: tuple[str, ...] = ()
-    """More of them for `program`."""
+    """Further arguments of `program`."""
 
     def __post_init__(self) -> None:
         if not self.device or not self.program or not self.key:

@@ -46,7 +46,7 @@ class BlockConfig:
     """Layout of numbers that are packed into a text or into bytes."""
 
     encoding: Literal["base64", "hex"] = "base64"
-    """Of texts."""
+    """Encoding of texts."""
     start: int = 0
     """Bytes before the numbers, for instance a header."""
     count: int = 0

@@ -98,7 +98,7 @@ class PcmConfig:
     """Channels of the message that the model gets, counted from 0, in its order. Empty: all of them; a model of one
     channel gets their mean."""
     byte_order: Literal["little", "big"] = "little"
-    """Of the numbers and the header. WAV is always little-endian."""
+    """Order of the bytes in numbers and header. WAV is always little-endian."""
     time: TimeField = "none"
     """First field of the header: the first sample's stamp since 1970; ``u32_ms`` also a device's milliseconds since
     power-on."""

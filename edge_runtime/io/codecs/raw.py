@@ -40,7 +40,7 @@ class RawConfig:
     type: Literal["raw"] = "raw"
     dtype: Dtype = "float32"
     byte_order: Literal["little", "big"] = "little"
-    """Of the numbers and of the time field."""
+    """Order of the bytes in numbers and time field."""
     time: TimeField = "none"
     """First field of the message: the first sample's stamp since 1970 in seconds, ns, us or ms; ``u32_ms`` also a
     device's milliseconds since power-on."""

@@ -96,7 +96,7 @@ class BrokerConfig:
     max_packet_bytes: int = 2**20
     """Largest message taken in. MQTT 5 brokers are told, and keep larger ones to themselves."""
     connect_timeout_s: float = 10.0
-    """For each of: TCP connect, TLS handshake, the broker's answer."""
+    """Longest time for each of: TCP connect, TLS handshake, the broker's answer."""
     queue_messages: int = 10_000
     """Own messages that wait while the broker is away or slow."""
     queue_bytes: int = 16 * 2**20

@@ -48,7 +48,7 @@ class JsonlSinkConfig(SinkPolicy):
     max_pending_bytes: int = 1024 * 1024
     """Answers held while the disk is full or failing; beyond it the oldest are dropped and counted."""
     patience_s: float | Literal["forever"] | None = PATIENCE_S
-    """As of every sink; bounded for the only sink as well, so that a full disk does not stop the device."""
+    """As of every sink, but bounded for the only sink as well, so that a full disk does not stop the device."""
 
     def __post_init__(self) -> None:
         SinkPolicy.__post_init__(self)

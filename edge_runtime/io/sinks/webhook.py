@@ -68,7 +68,7 @@ class WebhookSinkConfig(SinkPolicy):
     """Answers that wait to be sent."""
     when_full: Literal["drop_oldest", "drop_newest"] = "drop_oldest"
     patience_s: float | Literal["forever"] | None = 10.0
-    """As of every sink; bounded for the only sink as well, so that the device goes on without network."""
+    """As of every sink, but bounded for the only sink as well, so that the device goes on without network."""
     retry: Retry = field(default_factory=Retry)
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ class MqttSourceConfig:
     counts them. ``hold`` takes one as the last known value if its payload has a time, or if its channels' rule is
     ``previous``."""
     qos: int = 1
-    """At which messages are asked for: 0, 1 or 2. With 1 and 2, one is acknowledged when its consequences are safe."""
+    """QoS of the subscription: 0, 1 or 2. With 1 and 2, a message is acknowledged when its consequences are safe."""
     topic_qos: dict[str, int] = field(default_factory=dict)
     """QoS for single filters of `topics` that differ from `qos`."""
     share: str = ""

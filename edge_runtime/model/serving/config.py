@@ -32,7 +32,7 @@ class ModelConfig:
     tune_at_start_s: float = 0.0
     """How long the first start may take to measure, where there are no figures; 0 leaves it to `edge-runtime tune`."""
     threads: int = 1
-    """At most. More than one rarely helps a small model, and costs (docs/decisions/0004-engine-options.md)."""
+    """Threads of an engine. Several rarely help a small model, and cost (docs/decisions/0004-engine-options.md)."""
     max_batch: int = 32
     """Most windows in a call of the model; fewer where `edge-runtime tune` found that they cost less each."""
     latency_budget_ms: float = 0.0

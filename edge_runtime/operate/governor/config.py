@@ -32,9 +32,9 @@ class GovernorConfig:
     max_power_w: float | None = None
     """Most that the board may draw, where it measures that."""
     min_battery_percent: float = 20.0
-    """Below it, and discharging, less is done."""
+    """Charge below which, discharging, less is done."""
     settle_s: float = 10.0
-    """Between two steps down."""
+    """Time between two steps down."""
     hold_s: float = 60.0
     """Time that the board has to be cool before a step up, and between any step and the next one up."""
     root: Path = Path("/")

@@ -54,7 +54,7 @@ class UpdateConfig:
     token_file: Path | None = None
     """Bearer token for the server; needs `hosts`, since an announcement could name any other."""
     timeout_s: float = 30.0
-    """For connecting, and for each silence while fetching."""
+    """Longest time for connecting, and for each silence while fetching."""
     key_threshold: int = 1
     """Number of ``trusted_keys`` that must have signed a new set of keys."""
     shadow_s: float = 60.0
@@ -80,7 +80,7 @@ class UpdateConfig:
     max_errors: int = 0
     """Engine errors and non-finite answers that are allowed."""
     compare_share: float = 0.1
-    """Of this thread's time: what answering twice may cost while two models are compared."""
+    """Share of this thread's time that answering twice may cost while two models are compared."""
     max_failed_starts: int = 3
     """Starts that end neither in order nor healthy; after the last one the old model is back for good."""
     stall_s: float = 60.0

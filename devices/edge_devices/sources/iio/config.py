@@ -23,7 +23,7 @@ class IioConfig:
     rate_hz: float = 0.0
     """Written to ``sampling_frequency``; 0 leaves it as it is. When polling, how often; 0: the model's rate."""
     factor: tuple[float, ...] = ()
-    """From the kernel's unit to the model's, one for all or one per channel; empty: worked out from the units."""
+    """Factor from the kernel's unit to the model's, one or one per channel; empty: worked out from the units."""
     trigger: str = ""
     """Written to ``trigger/current_trigger``; empty leaves it as it is. Many drivers bring their own."""
     batch: int = 0

@@ -50,7 +50,7 @@ class HomeAssistantConfig:
     interval_s: float = 1.0
     """Shortest time between two states of a key. Events and corrections do not wait."""
     classes: dict[str, str] = field(default_factory=dict)
-    """By event or label: the device class of its binary sensor, as in ``{fall = "safety"}``."""
+    """Event or label to the device class of its binary sensor, as in ``{fall = "safety"}``."""
     commands: tuple[Command, ...] = ()
     """Commands that are obeyed: ``install`` a fetched and verified bundle (needs ``start = "asked"`` under [update]),
     ``restart``, ``reset`` the states of a key, ``label`` (needs `labels`)."""

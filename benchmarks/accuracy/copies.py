@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from edge_export.data.dataset import Dataset, Float32, Windows
-from edge_export.learn.augment.sampling import Variation, rotations
-from edge_export.learn.training.task import variation
+from edge_export.learn.augment.sampling import rotations
+from edge_export.recipe.augmentation import Augmentation
 from edge_export.recipe.recipe import Recipe
 
 from edge_runtime.errors import ConfigError
@@ -76,21 +76,24 @@ def copies(recipe: Recipe, windows: Windows, *, stream: bool, seed: int = 0) -> 
     end = windows.contexts.shape[-1]
     for name, back in earlier(samples).items() if stream else ():
         yield name, np.ascontiguousarray(windows.contexts[:, :, end - samples - back : end - back]), age >= back
-    allowed = variation(recipe)
+    allowed = recipe.augmentation
+    channels = [channel.name for channel in recipe.window.channels]
     random = np.random.default_rng(seed)
     for strength in STRENGTHS:
         for count in range(VARIED):
-            yield f"varied {strength} x {count + 1}", varied(windows.x, allowed, strength, random), always
+            yield f"varied {strength} x {count + 1}", varied(windows.x, allowed, channels, strength, random), always
     if allowed.mirror:
         yield MIRRORED, windows.x * np.array(allowed.mirror, np.float32)[None, :, None], always
 
 
-def varied(x: Float32, allowed: Variation, strength: float, random: np.random.Generator) -> Float32:
+def varied(
+    x: Float32, allowed: Augmentation, channels: Sequence[str], strength: float, random: np.random.Generator
+) -> Float32:
     """Vary windows, (n, channels, samples), by a share of what is allowed in training (rule 2)."""
     made = x.transpose(0, 2, 1).astype(np.float64)
-    if allowed.triads and allowed.rotation_rad:
-        turn = rotations(random, 1, (strength * allowed.rotation_rad,) * 3)[0]
-        for triad in allowed.triads:
+    if allowed.triads and allowed.rotation_deg:
+        turn = rotations(random, 1, (strength * float(np.deg2rad(allowed.rotation_deg)),) * 3)[0]
+        for triad in ([channels.index(name) for name in names] for names in allowed.triads):
             made[:, :, triad] = made[:, :, triad] @ turn
     made *= np.exp(random.uniform(-1, 1) * strength * allowed.gain)
     if allowed.noise:

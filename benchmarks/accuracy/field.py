@@ -13,7 +13,7 @@ from edge_export.learn.augment.sampling import PlaceSampler
 from edge_export.learn.networks import Calibrated, Classifier, build_network
 from edge_export.learn.training.distill import Distillation, Pool, distil, label_pool
 from edge_export.learn.training.loop import answer, fit_labels, start
-from edge_export.learn.training.task import front_end, variation
+from edge_export.learn.training.task import front_end
 from edge_export.recipe.recipe import Recipe
 from edge_export.recipe.training_spec import Training
 from torch import from_numpy, no_grad  # noqa: TID251 - the features of a network of the export toolchain
@@ -147,7 +147,7 @@ class Trial:
         """Draw as a build does."""
         recipe = self.recipe
         return PlaceSampler(
-            dataset, self._contract, rule=recipe.window.label, variation=variation(recipe), balance=recipe.balance,
+            dataset, self._contract, rule=recipe.window.label, variation=recipe.augmentation, balance=recipe.balance,
             seed=seed,
         )  # fmt: skip
 

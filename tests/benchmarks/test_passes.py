@@ -13,7 +13,7 @@ pytest.importorskip("sklearn", reason="answers are kept by code that imports sci
 from edge_export.choose.surround.over_time import Streams, filtered, fit_over_time
 from edge_export.data.dataset import Dataset, Float32, Recording
 from edge_export.data.labels import label_windows
-from edge_export.learn.augment.sampling import Variation
+from edge_export.recipe.augmentation import Augmentation
 from edge_export.recipe.recipe import load
 
 from benchmarks.accuracy.answers import FILES
@@ -219,12 +219,12 @@ def test_recordings_that_were_not_answered_are_refused() -> None:
 
 def test_a_varied_copy_is_turned_and_scaled_alike_in_all_windows() -> None:
     x = np.random.default_rng(0).standard_normal((5, 6, 100)).astype(np.float32)
-    allowed = Variation(triads=((0, 1, 2), (3, 4, 5)), rotation_rad=0.2, gain=0.25)
-    found = varied(x, allowed, 1.0, np.random.default_rng(3))
+    allowed = Augmentation(triads=(("a", "b", "c"), ("d", "e", "f")), rotation_deg=11.5, gain=0.25)
+    found = varied(x, allowed, "abcdef", 1.0, np.random.default_rng(3))
     before, after = (np.linalg.norm(each[:, :3], axis=1) for each in (x, found))
     ratio = after / before
     assert np.allclose(ratio, ratio[0, 0], rtol=1e-4)
     assert 0.77 < ratio[0, 0] < 1.29
     assert not np.allclose(found, x * ratio[0, 0], atol=1e-2)
-    same = varied(x, Variation(), 1.0, np.random.default_rng(3))
+    same = varied(x, Augmentation(), "abcdef", 1.0, np.random.default_rng(3))
     np.testing.assert_array_equal(same, x)

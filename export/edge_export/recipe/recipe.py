@@ -15,6 +15,7 @@ from edge_export.data.dataset import Dataset, Windows
 from edge_export.data.labels import Rule, label_windows
 from edge_export.data.readers import Reader
 from edge_export.data.split import SplitRecipe
+from edge_export.recipe.augmentation import Augmentation
 from edge_export.recipe.feature_spec import FrontEnd
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.network_spec import ClosedForm, Student, TeacherFamily
@@ -141,55 +142,6 @@ class WindowRecipe:
     def cut(self, recordings: Dataset) -> Windows:
         """Cut recordings into windows with labels, as a device would."""
         return label_windows(recordings, self.contract(), rule=self.label, purity=self.purity)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AugmentationRecipe:
-    """Largest differences of training windows from recorded ones; the default changes nothing.
-
-    Attributes:
-        triads: names of channels that form the three axes of one sensor, each turned by the same random rotation.
-        rotation_deg: standard deviation of the rotation about each axis.
-        rates: names of channels that scale with the speed of a movement, such as angular velocity.
-        mirror: 1 or -1 per channel: the factors that turn a movement of the left hand into one of the right, applied to
-            half of the windows. Empty for none.
-        speed: largest natural logarithm of the change of speed (time warp, one factor a window).
-        tempo: largest natural logarithm of a further change of speed that leaves the spectrum where it is; for sound.
-        gain: largest natural logarithm of the change of amplitude.
-        noise: standard deviation of white noise, and of an offset per window, in each channel's unit.
-        shift: largest shift in time, as a share of the window, with zeros moving in; for clips.
-        channel_dropout: probability that a channel is silent in a window.
-        noise_db: least and greatest ratio of a window's power to that of white noise put on it; empty for no noise.
-        equaliser_db: largest gain or loss at any frequency, see `learn.augment.corruptions.Corruption`; another
-            microphone.
-        time_masks: number of runs of samples in a window that are set to its mean.
-        time_mask: largest share of the window that such a run covers.
-        band_masks: number of bands of frequencies taken out of a window.
-        band_mask: largest share of the spectrum that such a band covers.
-    """
-
-    triads: tuple[tuple[str, ...], ...] = ()
-    rotation_deg: float = 0.0
-    rates: tuple[str, ...] = ()
-    mirror: tuple[float, ...] = ()
-    speed: float = 0.0
-    tempo: float = 0.0
-    gain: float = 0.0
-    noise: tuple[float, ...] = ()
-    shift: float = 0.0
-    channel_dropout: float = 0.0
-    noise_db: tuple[float, ...] = ()
-    equaliser_db: float = 0.0
-    time_masks: int = 0
-    time_mask: float = 0.1
-    band_masks: int = 0
-    band_mask: float = 0.1
-
-    def __post_init__(self) -> None:
-        if len(self.noise_db) not in (0, 2):
-            raise ValueError("noise_db needs the least and the greatest ratio, or nothing")
-        if set(self.mirror) - {1.0, -1.0}:
-            raise ValueError("mirror needs 1 or -1 for each channel, or nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +343,7 @@ class Recipe:
     data: tuple[Reader, ...]
     window: WindowRecipe
     split: SplitRecipe = field(default_factory=SplitRecipe)
-    augmentation: AugmentationRecipe = field(default_factory=AugmentationRecipe)
+    augmentation: Augmentation = field(default_factory=Augmentation)
     front_end: tuple[FrontEnd, ...] = ()
     """Stages in front of both networks, in the order of computation; none: the samples themselves. A student may have
     its own, see `StudentRecipe`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Recording
 from edge_export.data.labels import Rule, cut, stamps
+from edge_export.recipe.augmentation import Augmentation
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import InputContract
 
@@ -29,38 +30,8 @@ _BLOCK = 16
 """Samples of the pieces that recordings are put on the grid by; what is left at the end of a segment is not used,
 unless the segment would then be shorter than a window."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variation:
-    """Largest differences of a drawn window from the recorded one. The default changes nothing.
-
-    Attributes:
-        triads: columns that form the three axes of one sensor, each turned by the same rotation.
-        rotation_rad: standard deviation of the rotation about each axis.
-        rates: columns that scale with the speed of a movement, such as angular velocity.
-        mirror: factors per column that turn a movement of the left hand into one of the right, applied to half of the
-            windows; empty for none.
-        speed: largest natural logarithm of the change of speed.
-        tempo: largest natural logarithm of a change of speed that leaves the spectrum where it is: grains of the
-            recording, each played at `speed`, follow one another so much faster or slower.
-        grain: samples from one grain to the next; each fades in and out over two of them.
-        gain: largest natural logarithm of the change of amplitude of all channels.
-        noise: standard deviation, in each column's unit, of an offset per window and, independently, of white noise.
-        shift: largest shift in time, as a share of the window; zeros move in.
-        channel_dropout: probability that a channel is silent in a window.
-    """
-
-    triads: tuple[tuple[int, ...], ...] = ()
-    rotation_rad: float = 0.0
-    rates: tuple[int, ...] = ()
-    mirror: tuple[float, ...] = ()
-    speed: float = 0.0
-    tempo: float = 0.0
-    grain: int = 128
-    gain: float = 0.0
-    noise: tuple[float, ...] = ()
-    shift: float = 0.0
-    channel_dropout: float = 0.0
+GRAIN = 128
+"""Samples from one grain of another tempo to the next; each fades in and out over two of them."""
 
 
 class PlaceSampler:
@@ -70,7 +41,7 @@ class PlaceSampler:
         dataset: recordings of the groups to train on.
         contract: what a window is.
         rule: the sample that names a window, see `edge_export.data.labels`.
-        variation: what to vary.
+        variation: largest changes; those of `corruptions` are left to it.
         balance: ``classes`` draws every class as often, ``none`` as often as it occurs, ``root`` in between (by the
             square root of its share).
         seed: the seed of the sequence of draws.
@@ -85,13 +56,14 @@ class PlaceSampler:
         contract: InputContract,
         *,
         rule: Rule = "centre",
-        variation: Variation | None = None,
+        variation: Augmentation | None = None,
         balance: Literal["classes", "root", "none"] = "root",
         seed: int = 0,
     ) -> None:
         self._samples = contract.window
         self._history = contract.history
-        self._variation = variation or Variation()
+        self._variation = variation or Augmentation()
+        self._channels = contract.channels
         self._random = np.random.default_rng(seed)
         pieces: list[Float32] = []
         owners: list[Int64] = []
@@ -146,10 +118,10 @@ class PlaceSampler:
         speed = np.exp(random.uniform(-variation.speed, variation.speed, count)) if variation.speed else np.ones(count)
         x = self._in_grains(chosen, speed) if variation.tempo else self._gather(chosen, speed)
         if variation.rates:
-            x[:, :, variation.rates] *= speed[:, None, None]
-        if variation.triads and variation.rotation_rad:
-            rotation = rotations(random, count, (variation.rotation_rad,) * 3)
-            for triad in variation.triads:
+            x[:, :, self._columns(variation.rates)] *= speed[:, None, None]
+        if variation.triads and variation.rotation_deg:
+            rotation = rotations(random, count, (float(np.deg2rad(variation.rotation_deg)),) * 3)
+            for triad in map(self._columns, variation.triads):
                 x[:, :, triad] = x[:, :, triad] @ rotation
         if variation.mirror:
             x *= np.where(random.random((count, 1, 1)) < 0.5, np.array(variation.mirror), 1.0)
@@ -164,6 +136,11 @@ class PlaceSampler:
         if variation.shift:
             self._shift(x)
         return np.ascontiguousarray(x.transpose(0, 2, 1), np.float32), y, self._owners[chosen]
+
+    def _columns(self, names: Sequence[str]) -> list[int]:
+        """Return the columns of channels."""
+        known = [channel.name for channel in self._channels]
+        return list(map(known.index, names))
 
     def _place(self, label: int, at: float) -> int:
         """Return the place of a class at a share of the sum of its weights."""
@@ -183,15 +160,15 @@ class PlaceSampler:
         variation = self._variation
         tempo = speed * np.exp(self._random.uniform(-variation.tempo, variation.tempo, len(chosen)))
         offset = self._offset()
-        first = np.floor(offset / variation.grain) * variation.grain
+        first = np.floor(offset / GRAIN) * GRAIN
 
         def grains(middle: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            weight = 0.5 + 0.5 * np.cos(np.pi * (offset - middle) / variation.grain)
+            weight = 0.5 + 0.5 * np.cos(np.pi * (offset - middle) / GRAIN)
             place = tempo[:, None] * middle + speed[:, None] * (offset - middle)
             faded: npt.NDArray[np.float64] = self._interpolated(chosen, speed, place) * weight[:, None]
             return faded
 
-        return grains(first) + grains(first + variation.grain)
+        return grains(first) + grains(first + GRAIN)
 
     def _offset(self) -> npt.NDArray[np.float64]:
         """Count samples from the window's middle, (history,)."""

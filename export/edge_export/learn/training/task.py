@@ -9,9 +9,9 @@ import numpy as np
 from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_export.data.dataset import Dataset, Float32, Int64, Windows, spread
-from edge_export.learn.augment.corruptions import CorruptedSampler, Corruption, corrupt
+from edge_export.learn.augment.corruptions import CorruptedSampler, corrupt, corrupts
 from edge_export.learn.augment.sampler import Sampler
-from edge_export.learn.augment.sampling import PlaceSampler, Variation
+from edge_export.learn.augment.sampling import PlaceSampler
 from edge_export.learn.features.modules import build_front_end
 from edge_export.learn.training.history import History
 from edge_export.learn.training.loop import answer
@@ -52,8 +52,8 @@ class Task:
 
     def sampler(self, seed: int) -> Sampler:
         """Draws training windows with their history."""
-        places, applied = self._places(seed), corruption(self.recipe)
-        return places if applied == Corruption() else CorruptedSampler(places, applied, seed=seed)
+        places, by = self._places(seed), self.recipe.augmentation
+        return CorruptedSampler(places, by, seed=seed) if corrupts(by) else places
 
     def known(self, count: int, seed: int) -> tuple[Windows, Windows]:
         """Return training windows with their groups: at most `count` as they were recorded, and `count` drawn.
@@ -66,7 +66,7 @@ class Task:
         x, y, recording = self._places(seed).draw_known(count)
         group = np.array([each.group for each in self.train.recordings])[recording]
         drawn = Windows(
-            contexts=corrupt(x, corruption(self.recipe), np.random.default_rng(seed)), samples=self.contract.window,
+            contexts=corrupt(x, self.recipe.augmentation, np.random.default_rng(seed)), samples=self.contract.window,
             y=y, group=group, recording=recording, start=np.full(count, -1),
         )  # fmt: skip
         return cut.at(spread(len(cut), count)), drawn
@@ -77,7 +77,7 @@ class Task:
             self.train,
             self.contract,
             rule=recipe.window.label,
-            variation=variation(recipe),
+            variation=recipe.augmentation,
             balance=recipe.balance,
             seed=seed,
         )
@@ -93,39 +93,6 @@ class Task:
         chosen = spread(len(windows), WATCHED)
         x, y, metric = windows[chosen], self.validation.y[chosen], self.recipe.metric
         return History(training, epoch=epoch, score=lambda network: score(answer(network, x), y, metric))
-
-
-def variation(recipe: Recipe) -> Variation:
-    """Convert the recipe's augmentation to channels by their place."""
-    names = [channel.name for channel in recipe.window.channels]
-    augmentation = recipe.augmentation
-    noise = augmentation.noise if len(augmentation.noise) != 1 else augmentation.noise * len(names)
-    return Variation(
-        triads=tuple(tuple(names.index(name) for name in triad) for triad in augmentation.triads),
-        rotation_rad=float(np.deg2rad(augmentation.rotation_deg)),
-        rates=tuple(names.index(name) for name in augmentation.rates),
-        mirror=augmentation.mirror,
-        speed=augmentation.speed,
-        tempo=augmentation.tempo,
-        gain=augmentation.gain,
-        noise=noise,
-        shift=augmentation.shift,
-        channel_dropout=augmentation.channel_dropout,
-    )
-
-
-def corruption(recipe: Recipe) -> Corruption:
-    """Convert the part of the recipe's augmentation that corrupts any window, whatever was recorded."""
-    augmentation = recipe.augmentation
-    least_and_greatest = augmentation.noise_db
-    return Corruption(
-        noise_db=(least_and_greatest[0], least_and_greatest[1]) if least_and_greatest else (),
-        equaliser_db=augmentation.equaliser_db,
-        time_masks=augmentation.time_masks,
-        time_mask=augmentation.time_mask,
-        band_masks=augmentation.band_masks,
-        band_mask=augmentation.band_mask,
-    )
 
 
 def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "student"] = "teacher") -> FrontEnd:

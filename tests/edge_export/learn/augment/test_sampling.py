@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from edge_export.data.dataset import UNLABELLED, Dataset, Recording
 from edge_export.data.labels import label_windows
-from edge_export.learn.augment.sampling import PlaceSampler, Variation, on_grid
+from edge_export.learn.augment import sampling
+from edge_export.learn.augment.sampling import PlaceSampler, on_grid
+from edge_export.recipe.augmentation import Augmentation
 
 from edge_runtime import manifest
 from edge_runtime.errors import ConfigError
@@ -85,25 +87,26 @@ def test_gaps_are_not_bridged() -> None:
 
 
 def test_the_same_seed_draws_the_same() -> None:
-    variation = Variation(speed=0.3, gain=0.2, noise=(0.1, 0.1, 0.1), triads=((0, 1, 2),), rotation_rad=0.3, shift=0.1)
+    variation = Augmentation(
+        speed=0.3, gain=0.2, noise=(0.1, 0.1, 0.1), triads=(("a", "b", "c"),), rotation_deg=17, shift=0.1
+    )
     draws = [PlaceSampler(ramps(), contract(), variation=variation, seed=5).draw(20)[0] for _ in range(2)]
     np.testing.assert_array_equal(draws[0], draws[1])
 
 
 def test_rotation_keeps_lengths_and_dropout_silences_whole_channels() -> None:
     plain = PlaceSampler(ramps(), contract(), seed=6).draw(50)[0]
-    turned = PlaceSampler(ramps(), contract(), variation=Variation(triads=((0, 1, 2),), rotation_rad=0.5), seed=6).draw(
-        50
-    )[0]
+    rotated = Augmentation(triads=(("a", "b", "c"),), rotation_deg=29)
+    turned = PlaceSampler(ramps(), contract(), variation=rotated, seed=6).draw(50)[0]
     np.testing.assert_allclose(np.linalg.norm(turned, axis=1), np.linalg.norm(plain, axis=1), rtol=1e-4)
-    dropped = PlaceSampler(ramps(), contract(), variation=Variation(channel_dropout=0.5), seed=6).draw(200)[0]
+    dropped = PlaceSampler(ramps(), contract(), variation=Augmentation(channel_dropout=0.5), seed=6).draw(200)[0]
     silent = (dropped[:, 1] == 0).all(axis=1)
     assert 0.35 < silent.mean() < 0.65
     assert (silent | (dropped[:, 1] != 0).all(axis=1)).all()
 
 
 def test_a_shift_moves_silence_in() -> None:
-    x = PlaceSampler(ramps(), contract(), variation=Variation(shift=0.5), seed=8).draw(100)[0]
+    x = PlaceSampler(ramps(), contract(), variation=Augmentation(shift=0.5), seed=8).draw(100)[0]
     zeros = (x[:, 1] == 0).sum(axis=1)
     assert 0 < zeros.max() <= 16
 
@@ -133,12 +136,13 @@ def test_a_class_without_a_place_is_named() -> None:
         PlaceSampler(ramps(np.zeros(320, np.int64)), contract())
 
 
-def test_another_tempo_moves_events_and_leaves_the_pitch() -> None:
+def test_another_tempo_moves_events_and_leaves_the_pitch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tone in one channel, a count in another: the count says how fast the recording is gone through."""
+    monkeypatch.setattr(sampling, "GRAIN", 64)
     t = np.arange(1200)
     values = np.stack([np.sin(2 * np.pi * t / 8), t.astype(np.float64), np.zeros(1200)], 1).astype(np.float32)
     dataset = replace(ramps(), recordings=tuple(replace(r, values=values) for r in ramps().recordings))
-    x, _ = PlaceSampler(dataset, contract(512), variation=Variation(tempo=0.4, grain=64), seed=3).draw(60)
+    x, _ = PlaceSampler(dataset, contract(512), variation=Augmentation(tempo=0.4), seed=3).draw(60)
     # Away from the ends, where a faster window has nothing left to play.
     inner = np.arange(128, 384)
     slopes = np.array([np.polyfit(inner, counted[inner], 1)[0] for counted in x[:, 1]])
@@ -148,19 +152,20 @@ def test_another_tempo_moves_events_and_leaves_the_pitch() -> None:
     np.testing.assert_allclose(peaks, 256 / 8, atol=2)
 
 
-def test_tempo_and_speed_together_are_both_kept() -> None:
+def test_tempo_and_speed_together_are_both_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "GRAIN", 64)
     t = np.arange(1200)
     values = np.stack([np.sin(2 * np.pi * t / 16), t.astype(np.float64), np.zeros(1200)], 1).astype(np.float32)
     dataset = replace(ramps(), recordings=tuple(replace(r, values=values) for r in ramps().recordings))
     plain, both = (
-        PlaceSampler(dataset, contract(512), variation=Variation(speed=0.3, tempo=tempo, grain=64), seed=3).draw(60)[0]
+        PlaceSampler(dataset, contract(512), variation=Augmentation(speed=0.3, tempo=tempo), seed=3).draw(60)[0]
         for tempo in (0.0, 1e-9)
     )
     np.testing.assert_allclose(both, plain, atol=2e-3)
 
 
 def test_about_half_of_the_windows_are_mirrored() -> None:
-    x, _ = PlaceSampler(ramps(), contract(), seed=6, variation=Variation(mirror=(1.0, -1.0, 1.0))).draw(400)
+    x, _ = PlaceSampler(ramps(), contract(), seed=6, variation=Augmentation(mirror=(1.0, -1.0, 1.0))).draw(400)
     turned = x[:, 1, 0] < 0
     assert 140 < turned.sum() < 260
     assert ((x[:, 1] < 0) == turned[:, None]).all()

@@ -193,8 +193,9 @@ class Returns:
 
 
 def part_of_recipe(value: object) -> bool:
-    """Return true for the recipe, and for each of its tables."""
-    return dataclasses.is_dataclass(value) and type(value).__module__.startswith("edge_export.recipe.")
+    """Return true for the recipe, and for each of its tables; the windows that it splits are none."""
+    wing, _, module = type(value).__module__.rpartition(".")
+    return dataclasses.is_dataclass(value) and wing == "edge_export.recipe" and module != "splits"
 
 
 def built() -> Returns:

@@ -32,7 +32,7 @@ from edge_runtime._version import __version__
 from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.tools.cli.systemd_unit import ServiceConfig, unit
 from scripts import sbom, wheels
-from scripts.locks import FOLDER, Pin, packages
+from scripts.locks import FOLDER, PROJECT, Pin, packages
 
 RECIPE = wheels.CHECKOUT / "packaging" / "deb"
 HOME = Path("/usr/lib/edge-runtime")
@@ -40,6 +40,8 @@ HOME = Path("/usr/lib/edge-runtime")
 CONFIG = Path("/etc/edge-runtime/app.toml")
 LOCKS = ("onnx", "tflite", "sign", "codecs", "serial", "pictures", "otlp")
 """Extras that the package brings: all but parquet, whose library weighs more than all others together."""
+BESIDE = Pin("edge-devices", __version__, None, (), (PROJECT,))
+"""What of ours comes beside edge-runtime."""
 RELEASES = {"12": ("3.11", 36), "13": ("3.13", 41)}
 """Of Debian: its Python, and the minor version of its glibc 2."""
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -170,7 +172,8 @@ def stage(target: Target, at: Path, place: wheels.Place) -> Staged:
     """Lay out all files of a package below `at`; see `build`."""
     root = at / "root"
     site = root / target.site.relative_to("/")
-    hashes = _install(target, wheels.build(".", at / "wheel", place), site)
+    ours = [wheels.build(folder, at / "wheels" / folder, place) for folder in (".", "devices")]
+    hashes = _install(target, ours, site)
     subprocess.run(["sh", wheels.CHECKOUT / "scripts" / "slim", site], check=True)
     _tidy(site)
     _environment(target, root)
@@ -194,7 +197,8 @@ def pack(staged: Staged, revision: str = "") -> Built:
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     site = root / target.site.relative_to("/")
     there = {canonicalize_name(one.name) for one in distributions(path=[str(site)])}
-    parts = [dataclasses.replace(pin, hashes=staged.hashes[pin.name]) for pin in target.pins() if pin.name in there]
+    pins = [*target.pins(), BESIDE]
+    parts = [dataclasses.replace(pin, hashes=staged.hashes[pin.name]) for pin in pins if pin.name in there]
     return Built(path, parts, sbom.licences([site]))
 
 
@@ -205,7 +209,7 @@ def _default_app(target: Target) -> AppConfig:
     return dataclasses.replace(app, model=dataclasses.replace(app.model, bundle=bundle))
 
 
-def _install(target: Target, wheel: Path, site: Path) -> dict[str, tuple[str, ...]]:
+def _install(target: Target, ours: list[Path], site: Path) -> dict[str, tuple[str, ...]]:
     """Install wheels into a folder; returns the hash of each package's wheel, by name."""
     machine = ARCHITECTURES[target.architecture]
     newest = RELEASES[target.debian][1]
@@ -222,12 +226,12 @@ def _install(target: Target, wheel: Path, site: Path) -> dict[str, tuple[str, ..
         wanted.write_text("\n".join(sorted(lines)) + "\n", "utf-8")
         subprocess.run([*pip, *platform, "--require-hashes", "--report", str(report), "-r", str(wanted)], check=True)
         shutil.rmtree(site / "bin", ignore_errors=True)  # else pip warns that both have commands
-        subprocess.run([*pip, "--no-index", str(wheel)], check=True)
+        subprocess.run([*pip, "--no-index", *map(str, ours)], check=True)
         installed = json.loads(report.read_text("utf-8"))["install"]
     return {
         canonicalize_name(one["metadata"]["name"]): (one["download_info"]["archive_info"]["hashes"]["sha256"],)
         for one in installed
-    }
+    } | {BESIDE.name: (hashlib.sha256(ours[1].read_bytes()).hexdigest(),)}
 
 
 def _hashes(pin: Pin) -> str:

@@ -2,7 +2,7 @@
 
     python -m scripts.reachability [--write]
 
-The roots are the ``[project.scripts]`` and entry points of both pyproject.toml files, ``edge_runtime`` itself and
+The roots are the ``[project.scripts]`` and entry points of all pyproject.toml files, ``edge_runtime`` itself and
 ``python -m edge_runtime``. From a module lead
 
 1. its imports, those inside functions too, but not those that only types need;
@@ -44,7 +44,7 @@ def modules(checkout: Path = CHECKOUT) -> dict[str, Path]:
 def entry_points(checkout: Path = CHECKOUT) -> set[str]:
     """Modules that an installed command or entry point starts with."""
     targets: list[str] = []
-    for path in (checkout / "pyproject.toml", checkout / "export/pyproject.toml"):
+    for path in (checkout / "pyproject.toml", *checkout.glob("*/pyproject.toml")):
         project = toml.loads(path.read_text("utf-8"))["project"]
         for group in (project.get("scripts", {}), *project.get("entry-points", {}).values()):
             targets += group.values()

@@ -1,4 +1,4 @@
-"""Wheels of both distributions, built twice in unlike places; the same bytes, or exit code 1.
+"""Wheels of all distributions, built twice in unlike places; the same bytes, or exit code 1.
 
     python -m scripts.wheels [--out dist] [--also torch==2.13.0]      make wheels
 
@@ -24,8 +24,8 @@ from edge_runtime._version import __version__
 from scripts import locks, sbom
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-FOLDERS = (".", "export")
-"""Folders of the two pyproject.toml: the device's and the workstation's."""
+FOLDERS = (".", "devices", "export")
+"""Folders of each pyproject.toml: the device's, what comes beside it, and the workstation's."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def main() -> int:
     return 0 if same else 1
 
 
-def parts_of(also: Sequence[str]) -> tuple[list[locks.Pin], list[locks.Pin]]:
+def parts_of(also: Sequence[str]) -> tuple[list[locks.Pin], list[locks.Pin], list[locks.Pin]]:
     """Read what is installed with each wheel: all that the locks of its extras name, for every Python and machine.
 
     Args:
@@ -84,7 +84,7 @@ def parts_of(also: Sequence[str]) -> tuple[list[locks.Pin], list[locks.Pin]]:
     ours = locks.Pin("edge-runtime", __version__, None, (), (locks.PROJECT,))
     # Those for training are in a lock of another name.
     names = ["export" if name == "train" else name for name in workstation]
-    return _named(device), [*_named(names), ours, *unlocked]
+    return _named(device), [ours], [*_named(names), ours, *unlocked]
 
 
 def _extras(project: Mapping[str, object]) -> list[str]:

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from edge_devices.cpu import EVIDENCE
 
+from edge_runtime.base.hardware.cpu import EVIDENCE
 from scripts.site import headings, links
 
 CHECKOUT = Path(__file__).resolve().parents[1]

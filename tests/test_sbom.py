@@ -82,7 +82,7 @@ def test_it_says_who_needs_whom_and_under_which_licence(tmp_path: Path, device: 
 
 
 def test_the_workstation_s_bill_holds_the_device_s_wheel_and_what_no_lock_names(tmp_path: Path) -> None:
-    _, parts = wheels.parts_of(["torch==2.13.0"])
+    _, _, parts = wheels.parts_of(["torch==2.13.0"])
     found = read(bill(tmp_path, parts, name="edge-export"))
     versions = {one["name"]: one["version"] for one in found["components"]}
     assert versions["edge-runtime"] == __version__

@@ -32,8 +32,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_devices import cpu
-from edge_runtime.base.hardware import files, sensors
+from edge_runtime.base.hardware import cpu, files, sensors
 from edge_runtime.base.hardware.profile import (
     CACHE,
     MAX_SHAPES,

@@ -22,8 +22,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from edge_devices import cpu
-from edge_runtime.base.hardware import files
+from edge_runtime.base.hardware import cpu, files
 from edge_runtime.base.hardware.profile import EngineChoice, Evidence, Flag, Profile
 
 EVIDENCE = Evidence(

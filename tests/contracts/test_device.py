@@ -151,9 +151,10 @@ def test_every_recorded_tree_has_an_expectation_and_a_source() -> None:
 def test_every_device_file_is_listed_and_registered() -> None:
     folder = Path(importlib.import_module("edge_devices").__file__ or "").parent
     listed = {reference(name).partition(":")[0] for name in BUILT_IN}
-    assert {f"edge_devices.{path.stem}" for path in folder.glob("*.py")} - {"edge_devices.__init__"} == listed
+    ours = {f"edge_devices.{path.stem}" for path in folder.glob("*.py")} - {"edge_devices.__init__"}
+    assert listed == ours | {"edge_runtime.base.hardware.cpu", "edge_runtime.base.hardware.null"}
     assert {name for name in BUILT_IN if name.startswith("npu_")} == npu.FACTS.keys()
-    project = (folder.parents[1] / "pyproject.toml").read_text("utf-8")
+    project = "".join((folder.parents[1] / name / "pyproject.toml").read_text("utf-8") for name in (".", "devices"))
     for name in BUILT_IN:
         assert f'{name} = "{reference(name)}"' in project
 
@@ -213,7 +214,7 @@ def test_every_choice_can_be_made_and_the_processor_stands_at_the_end(name: str,
 @pytest.mark.parametrize("family", BUILT_IN)
 def test_a_device_file_says_what_backs_it(family: str) -> None:
     in_table = npu.FACTS.get(family)
-    evidence = in_table.evidence if in_table else importlib.import_module(f"edge_devices.{family}").EVIDENCE
+    evidence = in_table.evidence if in_table else importlib.import_module(reference(family).partition(":")[0]).EVIDENCE
     assert evidence.tier in {"simulated", "emulated", "measured"}
     assert len(evidence.detail) > 20
     # Of what is listed here, only this x86 processor was ever at hand.

@@ -53,6 +53,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def devices_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT / "devices", tmp_path_factory.mktemp("boards"))
+
+
+@pytest.fixture(scope="module")
 def export_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(ROOT / "export", tmp_path_factory.mktemp("workstation"))
 
@@ -78,9 +83,17 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> New:
 
 
 @pytest.fixture(scope="module")
-def device(wheel: Path, new: New) -> Path:
-    """The commands of an environment that holds the device's wheel; what it depends on is lent by that of the tests."""
-    return new(wheel)
+def device(wheel: Path, devices_wheel: Path, new: New) -> Path:
+    """The commands of an environment that holds the device's wheels; the tests' own lends their dependencies."""
+    return new(wheel, devices_wheel)
+
+
+@pytest.mark.slow
+def test_the_core_alone_knows_the_processor_and_says_what_is_missing(wheel: Path, new: New, tmp_path: Path) -> None:
+    found = doctor(new(wheel), tmp_path)
+    assert found["device"]["family"] != "unknown"
+    assert [plugin["name"] for plugin in found["plugins"]] == ["cpu", "null"]
+    assert any("pip install edge-devices" in note for note in found["notes"])
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -126,12 +139,13 @@ def test_the_wheel_holds_the_demo_s_files_once_and_little_else(wheel: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_two_wheels_share_no_file_and_no_common_name(wheel: Path, export_wheel: Path) -> None:
-    held, exported = set(names_of(wheel)), set(names_of(export_wheel))
-    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {"edge_runtime", "edge_devices"}
-    assert {name.split("/")[0] for name in exported if ".dist-info" not in name} == {"edge_export"}
-    assert not held & exported
-    assert not [name for name in held | exported if name.rsplit("/", 1)[1].startswith(("test_", "conftest"))]
+def test_the_wheels_share_no_file_and_no_common_name(wheel: Path, devices_wheel: Path, export_wheel: Path) -> None:
+    held: list[str] = []
+    for each, package in ((wheel, "edge_runtime"), (devices_wheel, "edge_devices"), (export_wheel, "edge_export")):
+        assert {name.split("/")[0] for name in names_of(each) if ".dist-info" not in name} == {package}
+        held += names_of(each)
+    assert len(held) == len(set(held))
+    assert not [name for name in held if name.rsplit("/", 1)[1].startswith(("test_", "conftest"))]
 
 
 @pytest.mark.slow
@@ -246,5 +260,9 @@ def test_two_machines_build_the_same_bytes(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.whl")) == ["edge_export", "edge_runtime"]
-    assert done.stdout.count("the same twice") == 2
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.whl")) == [
+        "edge_devices",
+        "edge_export",
+        "edge_runtime",
+    ]
+    assert done.stdout.count("the same twice") == 3

@@ -80,7 +80,7 @@ def test_reachability_follows_imports_strings_and_prefixes(tmp_path: Path) -> No
 
 def test_the_tree_has_its_modules_and_entry_points() -> None:
     paths = reachability.modules()
-    assert {"edge_runtime", "edge_runtime.tools.cli.run", "edge_devices.cpu", "edge_export.build"} <= paths.keys()
+    assert {"edge_runtime", "edge_runtime.tools.cli.run", "edge_devices.npu", "edge_export.build"} <= paths.keys()
     assert (
         {"edge_runtime.tools.cli", "edge_export.cli", "edge_devices.jetson"}
         <= reachability.entry_points()

@@ -7,12 +7,14 @@ cannot be imported, raises, or answers with something else is reported and left 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from edge_runtime.base.hardware.files import ROOT
 from edge_runtime.base.hardware.profile import Evidence, Profile, combined
@@ -28,7 +30,9 @@ BUILT_IN = (
 
 
 def reference(name: str) -> str:
-    """Return ``module:function`` of one of this package's own: boards have a file each, accelerators a table."""
+    """Return ``module:function`` of one of ours: boards have a file each, accelerators a table."""
+    if name in ("cpu", "null"):
+        return f"edge_runtime.base.hardware.{name}:detect"
     return f"edge_devices.npu:{name}" if name.startswith("npu_") else f"edge_devices.{name}:detect"
 
 
@@ -100,6 +104,8 @@ def find_devices(root: Path = ROOT) -> Findings:
     if board is None:
         # Reached only where this package's own files are broken; the engines may work all the same.
         board = _unknown()
+    if not _has_boards():
+        board = dataclasses.replace(board, notes=(*board.notes, _NO_BOARDS))
     accelerators = tuple(p.profile for p in plugins if p.profile is not None and p.profile.accelerator)
     return Findings(profile=combined(board, accelerators), plugins=plugins)
 
@@ -128,17 +134,27 @@ def _entries() -> Iterable[Entry]:
     """Yield name, origin, reference and loader of every device file, this package's own first."""
     import importlib.metadata  # noqa: PLC0415 - 20 ms, which who only wants the types need not pay
 
+    boards = _has_boards()
     for name in BUILT_IN:
-        yield name, _OURS, reference(name), functools.partial(_own, name)
+        if boards or reference(name).startswith("edge_runtime."):
+            yield name, _OURS, reference(name), functools.partial(_own, name)
     try:
         installed = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
     except Exception as error:  # noqa: BLE001 - any package's metadata may be broken in any way
         yield "entry points", "installed packages", GROUP, functools.partial(_fail, error)
         return
     for entry in installed:
-        if not entry.value.startswith("edge_devices."):  # asked already
+        if not entry.value.startswith(("edge_devices.", "edge_runtime.")):  # asked already
             origin = entry.dist.name if entry.dist is not None else "an unknown package"
             yield entry.name, origin, entry.value, entry.load
+
+
+def _has_boards() -> bool:
+    """Return whether the package of boards and accelerators is installed beside the core."""
+    return importlib.util.find_spec("edge_devices") is not None
+
+
+_NO_BOARDS: Final = "boards and accelerators are not recognised without their package; run: pip install edge-devices"
 
 
 def _fail(error: Exception) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edge_devices import cpu
 
+from edge_runtime.base.hardware import cpu
 from tests.edge_devices import trees
 
 V1 = "fpu lm sse sse2"

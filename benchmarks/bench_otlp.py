@@ -156,7 +156,6 @@ def _stop() -> float:
         metrics = Metrics()
         exporter = Otlp(
             OtlpConfig(url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=60.0),
-            "bench",
             metrics=metrics,
             figures=lambda: NONE,
             clock=SystemClock(),

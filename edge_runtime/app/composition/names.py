@@ -52,8 +52,7 @@ def _named(config: AppConfig, host: str) -> AppConfig:
     if update is not None:
         changed["update"] = replace(update, device_id=update.device_id or host)
     if observe is not None and (otlp := observe.otlp) is not None:
-        instance = otlp.instance or f"{config.name}@{host}".encode()[:64].decode("utf-8", "ignore")
-        changed["observe"] = replace(observe, otlp=replace(otlp, instance=instance))
+        changed["observe"] = replace(observe, otlp=otlp.named(config.name, host))
     return replace(config, **changed)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from edge_runtime.operate.observe.config import ObserveConfig
 
 _LEAST_OUTBOX_BYTES: Final = 256 * 1024
-_INSTANCE_BYTES: Final = 64
 
 _ONE_CONNECTION: Final = (
     "has one connection, which workers cannot share: leave workers out, or publish its readings to a broker, from "
@@ -223,9 +222,7 @@ def _observed(config: AppConfig, name: str, socket_path: Path) -> ObserveConfig:
     observe = config.observe or ObserveConfig()
     otlp = observe.otlp
     if otlp is not None:
-        instance = (otlp.instance or f"{config.name}@{socket.gethostname()}").encode()
-        kept = instance[: _INSTANCE_BYTES - len(name) - 1].decode("utf-8", "ignore")
-        otlp = replace(otlp, instance=f"{kept}-{name}")
+        otlp = otlp.named(config.name, socket.gethostname(), name)
     return replace(observe, socket=socket_path, listen="", token_file=None, textfile=None, otlp=otlp)
 
 

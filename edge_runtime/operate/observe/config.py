@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from edge_runtime.base.http.endpoint import Endpoint, check_headers
 
+_INSTANCE_BYTES: Final = 64
 _OWN_HEADERS: Final = frozenset(
     {"connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "user-agent"}
 )
@@ -60,13 +61,19 @@ class OtlpConfig:
             raise ValueError("share = 0 and every_s = 0 leave nothing to send; take [observe.otlp] out")
         if not 0 < self.timeout_s <= 60:
             raise ValueError("timeout_s must be above 0 and at most 60")
-        if len(self.instance.encode()) > 64:
-            raise ValueError("instance must have at most 64 bytes")
+        if len(self.instance.encode()) > _INSTANCE_BYTES:
+            raise ValueError(f"instance must have at most {_INSTANCE_BYTES} bytes")
 
     @property
     def endpoint(self) -> Endpoint:
         """The URL, taken apart."""
         return Endpoint.parse(self.url)
+
+    def named(self, application: str, host: str, worker: str = "") -> OtlpConfig:
+        """Return the settings with the instance stated, made of application and host unless it is, and of a worker."""
+        end = f"-{worker}" if worker else ""
+        name = (self.instance or f"{application}@{host}").encode()[: _INSTANCE_BYTES - len(end)]
+        return replace(self, instance=f"{name.decode('utf-8', 'ignore')}{end}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

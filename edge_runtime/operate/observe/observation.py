@@ -145,7 +145,6 @@ class Observation:
             raise ConfigError(f'[observe.otlp] needs {error.name}; run: pip install "edge-runtime[otlp]"') from error
         return Otlp(
             config,
-            subject.name,
             metrics=subject.metrics,
             figures=self.figures,
             clock=subject.clock,

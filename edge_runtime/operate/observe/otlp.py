@@ -119,8 +119,7 @@ class Otlp:
     """Sends traces and metrics, on a thread of its own.
 
     Args:
-        config: the collector, and what it is told.
-        application: name of the application, for the default of `OtlpConfig.instance`.
+        config: the collector, and what it is told; the instance is stated (`OtlpConfig.named`).
         metrics: what is sent; counts ``otlp_exports_total``, ``otlp_failures_total`` and ``otlp_dropped_total``.
         figures: further figures to send; called on the thread.
         clock: source of monotonic and wall time.
@@ -133,24 +132,21 @@ class Otlp:
     def __init__(
         self,
         config: OtlpConfig,
-        application: str,
         *,
         metrics: Metrics,
         figures: Callable[[], Figures],
         clock: Clock,
         barrier: Barrier,
     ) -> None:
-        instance = config.instance or f"{application}@{socket.gethostname()}".encode()[:64].decode("utf-8", "ignore")
         self._config = config
         self._metrics = metrics
         self._figures = figures
         self._clock = clock
         self._barrier = barrier
         self._started = round(clock.wall() * 1e9)
-        self._ids = Ids(instance, config.share)
+        self._ids = Ids(config.instance, config.share)
         self.tracer = Tracer(self._ids, clock, self._put, self._lose) if config.share else None
         """What notes the times; None where nothing is traced."""
-        self._instance = instance
         collector = _Collector(config, clock)
         self._collector = collector
         self._trace_signal = _Signal("traces", collector, metrics, clock)
@@ -225,7 +221,7 @@ class Otlp:
                 {
                     "service.name": "edge-runtime",
                     "service.version": __version__,
-                    "service.instance.id": self._instance,
+                    "service.instance.id": self._config.instance,
                     "host.name": socket.gethostname(),
                 }
             )

@@ -213,7 +213,6 @@ def exporter(url: str, **more: Any) -> tuple[otlp.Otlp, Metrics]:
     metrics = Metrics()
     made = otlp.Otlp(
         OtlpConfig(url=url, **{"share": 1.0, "every_s": 0.0, **more}),
-        "app",
         metrics=metrics,
         figures=lambda: Figures({}, {}, {}),
         clock=SystemClock(),

@@ -23,6 +23,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from edge_devices.integrations.otlp import CLOSE_S, Otlp, Tracer
+from edge_devices.integrations.otlp_metrics import metrics_request
+from edge_devices.integrations.otlp_spans import Ids, Traced, trace_request
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -39,14 +42,11 @@ from edge_runtime.model.tasks.answered import Answered
 from edge_runtime.operate.observe.catalogue import DESCRIPTIONS
 from edge_runtime.operate.observe.config import OtlpConfig
 from edge_runtime.operate.observe.exposition import Figures
-from edge_runtime.operate.observe.otlp import CLOSE_S, Otlp, Tracer
-from edge_runtime.operate.observe.otlp_metrics import metrics_request
-from edge_runtime.operate.observe.otlp_spans import Ids, Traced, trace_request
 from edge_runtime.operate.server.bundle_model import served_model
 from edge_runtime.operate.server.server import ServeConfig, Server
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Correction, Float32, Prediction, Reading
-from tests.edge_runtime.operate.observe.collector import collecting, plain
+from tests.edge_devices.integrations.collector import collecting, plain
 from tests.edge_runtime.operate.observe.looking import Hand
 
 WINDOWS = 100
@@ -76,7 +76,7 @@ import time
 import edge_runtime.app.application, edge_runtime.operate.observe.observation
 from edge_runtime.operate.observe.report import process_figures
 before, began = process_figures()["resident_bytes"], time.perf_counter()
-import edge_runtime.operate.observe.otlp
+import edge_devices.integrations.otlp
 print(time.perf_counter() - began, process_figures()["resident_bytes"] - before)
 """
 

@@ -157,7 +157,7 @@ def test_a_type_whose_package_is_not_installed_is_refused_with_the_line_that_ins
     monkeypatch.setattr(sys, "path", [one for one in sys.path if not one.endswith("devices")])
     monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if "editable" not in repr(one).lower()])
     importlib.invalidate_caches()
-    said = "'serial' needs the package edge_devices; run: pip install edge-devices \"edge-runtime[serial]\""
+    said = "'serial' needs the package edge_devices; run: pip install \"edge-runtime[serial]\" edge-devices"
     with pytest.raises(ConfigError, match=re.escape(said)):
         parse(APP.replace("ticker", "serial").format(every=1), tmp_path / "app.toml")
 

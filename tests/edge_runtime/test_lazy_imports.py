@@ -54,7 +54,7 @@ def test_an_application_without_an_accelerator_loads_nothing_of_devices_and_no_r
 
 def test_an_application_that_is_looked_into_loads_nothing_of_opentelemetry() -> None:
     loaded = loaded_by(OBSERVED)
-    assert not loaded & {"opentelemetry", "google", "edge_runtime.operate.observe.otlp"}
+    assert not loaded & {"opentelemetry", "google", "edge_devices.integrations.otlp"}
 
 
 def test_an_application_that_may_be_looked_into_loads_nothing_that_answers_before_the_first_caller() -> None:

@@ -36,7 +36,7 @@ else:
         mqtt="edge_runtime.io.sources.mqtt:MqttSourceConfig",
         recording="edge_runtime.io.sources.recording:RecordingConfig",
         stdin="edge_runtime.io.sources.stdin:StdinConfig",
-        serial=Packaged("edge_devices.sources.serial:SerialConfig", 'pip install edge-devices "edge-runtime[serial]"'),
+        serial=Packaged("edge_devices.sources.serial:SerialConfig", 'pip install "edge-runtime[serial]" edge-devices'),
         iio=Packaged("edge_devices.sources.iio:IioConfig", "pip install edge-devices"),
         alsa=Packaged("edge_devices.sources.alsa:AlsaConfig", "pip install edge-devices"),
     )  # fmt: skip

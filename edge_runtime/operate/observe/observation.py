@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from edge_runtime._version import __version__
 from edge_runtime.base.system.barrier import Barrier
@@ -24,12 +24,30 @@ from edge_runtime.operate.observe.exposition import Figures, render
 from edge_runtime.operate.observe.process import process_figures
 from edge_runtime.operate.observe.sockets import listen_tcp, listen_unix
 from edge_runtime.operate.observe.subject import Subject
+from edge_runtime.schema import Packaged
 
 if TYPE_CHECKING:
     from edge_runtime.operate.observe.inspection import Inspection
-    from edge_runtime.operate.observe.otlp import Otlp
 
 log = logging.getLogger(__name__)
+
+
+_OTLP: Final = Packaged("edge_devices.integrations.otlp:Otlp", 'pip install "edge-runtime[otlp]" edge-devices')
+
+
+class Exporter(Protocol):
+    """Sender of metrics and traces to a collector, of another package."""
+
+    tracer: Any
+    """Sink that notes the times of traced windows, with `note` for the pipeline's tap; None where nothing is traced."""
+
+    def open(self) -> None:
+        """Begin to send."""
+        ...
+
+    def close(self) -> None:
+        """Send what waits, and end. May be called twice."""
+        ...
 
 
 class Observation:
@@ -135,23 +153,24 @@ class Observation:
 
     # -- a collector ---------------------------------------------------------------------------------------------------
 
-    def _build_otlp(self) -> Otlp | None:
+    def _build_otlp(self) -> Exporter | None:
         config, subject = self._config.otlp, self._subject
         if config is None:
             return None
         try:
-            from edge_runtime.operate.observe.otlp import Otlp  # noqa: PLC0415 - an extra
-        except ModuleNotFoundError as error:
-            raise ConfigError(f'[observe.otlp] needs {error.name}; run: pip install "edge-runtime[otlp]"') from error
-        return Otlp(
+            made: Any = _OTLP.load()
+        except ValueError as error:
+            raise ConfigError(f"[observe.otlp] {error}") from error
+        exporter: Exporter = made(
             config,
             metrics=subject.metrics,
             figures=self.figures,
             clock=subject.clock,
             barrier=self._barrier,
         )
+        return exporter
 
-    def _open_otlp(self, otlp: Otlp) -> None:
+    def _open_otlp(self, otlp: Exporter) -> None:
         if otlp.tracer is not None:
             self._attach(otlp.tracer)
             self._subject.tap(otlp.tracer.note)

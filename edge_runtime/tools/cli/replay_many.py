@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -17,6 +17,7 @@ from edge_runtime.io.recordings.score import Score, classes_of
 from edge_runtime.io.recordings.tally import summary
 from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.operate.observe.drops import DropReporter
+from edge_runtime.schema import Packaged
 from edge_runtime.tools.batch.batch import run
 from edge_runtime.tools.batch.job import Job, Totals
 from edge_runtime.tools.batch.workers import Workers
@@ -25,6 +26,9 @@ from edge_runtime.tools.cli import exits
 if TYPE_CHECKING:
     from edge_runtime.tools.batch.batch import Pool
 
+_RAY: Final = Packaged(
+    "edge_devices.integrations.ray_cluster:RayWorkers", 'pip install "edge-runtime[ray]" edge-devices'
+)
 _SHOWN_BROKEN: Final = 20
 
 
@@ -55,9 +59,11 @@ def run_many(job: Job, files: list[tuple[Path, str]], out: Path | None, workers:
         progress = stack.enter_context(Progress("bytes", size))
         pool: Pool
         if isinstance(workers, str):
-            from edge_runtime.tools.batch.on_ray import RayWorkers  # noqa: PLC0415 - an extra
-
-            pool = stack.enter_context(RayWorkers(job, workers, stopped=lambda: stopped))
+            try:
+                cluster: Any = _RAY.load()
+            except ValueError as error:
+                raise ConfigError(f"--ray {error}") from None
+            pool = stack.enter_context(cluster(job, workers, stopped=lambda: stopped))
         else:
             pool = stack.enter_context(
                 Workers(

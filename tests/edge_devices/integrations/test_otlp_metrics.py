@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.proto", reason='needs the extra otlp: pip install "edge-runtime[otlp]"')
 
+from edge_devices.integrations.otlp_metrics import labels_of, metrics_request
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from edge_runtime.metrics import Metrics
 from edge_runtime.operate.observe.exposition import Figures, escape, render
-from edge_runtime.operate.observe.otlp_metrics import labels_of, metrics_request
-from tests.edge_runtime.operate.observe.collector import plain
+from tests.edge_devices.integrations.collector import plain
 from tests.edge_runtime.operate.observe.exposed import parsed, some
 
 FIGURES = Figures({"process_cpu_seconds_total": 1.5}, {"uptime_seconds": 2.5, "observers": 0}, {"version": "1"})

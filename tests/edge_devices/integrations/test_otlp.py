@@ -23,6 +23,8 @@ import pytest
 
 pytest.importorskip("opentelemetry.proto", reason='needs the extra otlp: pip install "edge-runtime[otlp]"')
 
+from edge_devices.integrations import otlp
+from edge_devices.integrations.otlp_spans import Closed
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from edge_runtime.app.application import App
@@ -34,14 +36,12 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.metrics import BOUNDS_S, Metrics
-from edge_runtime.operate.observe import otlp
 from edge_runtime.operate.observe.config import OtlpConfig
 from edge_runtime.operate.observe.exposition import Figures
-from edge_runtime.operate.observe.otlp_spans import Closed
 from edge_runtime.operate.server.bundle_model import served_model
 from edge_runtime.operate.server.server import ServeConfig, Server
 from edge_runtime.types import Correction
-from tests.edge_runtime.operate.observe.collector import Collector, collecting, plain
+from tests.edge_devices.integrations.collector import Collector, collecting, plain
 from tests.edge_runtime.operate.observe.looking import Hand, running
 from tests.models import tiny_bundle
 from tests.oip_servers import make_certificates
@@ -321,7 +321,7 @@ def test_a_missing_package_is_refused_at_the_start_with_the_line_that_installs_i
     tiny_bundle(tmp_path / "tiny.edge")
     text = f'[model]\nbundle = "tiny.edge"\nunsigned = "allow"\n{table("http://127.0.0.1:4318")}'
     for name in list(sys.modules):
-        if name.startswith(("opentelemetry.proto", "edge_runtime.operate.observe.otlp")):
+        if name.startswith(("opentelemetry.proto", "edge_devices.integrations.otlp")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match=r'needs opentelemetry.*; run: pip install "edge-runtime\[otlp\]"'):

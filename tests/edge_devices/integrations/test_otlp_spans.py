@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.proto", reason='needs the extra otlp: pip install "edge-runtime[otlp]"')
 
+from edge_devices.integrations.otlp import MAX_BEGUN, Tracer
+from edge_devices.integrations.otlp_spans import Closed, HandedOver, Ids, Traced, trace_request
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.model.tasks.answered import Answered
-from edge_runtime.operate.observe.otlp import MAX_BEGUN, Tracer
-from edge_runtime.operate.observe.otlp_spans import Closed, HandedOver, Ids, Traced, trace_request
 from edge_runtime.types import Correction, FinalAnswer, Prediction
-from tests.edge_runtime.operate.observe.collector import plain
+from tests.edge_devices.integrations.collector import plain
 from tests.models import completed
 
 SHARES = st.floats(0, 1)

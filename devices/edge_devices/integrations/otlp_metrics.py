@@ -27,10 +27,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram as HistogramData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from edge_devices.integrations.otlp_spans import SCOPE, attributes
 from edge_runtime.metrics import BOUNDS_S, Histogram, Metrics
 from edge_runtime.operate.observe.catalogue import DROPPED, STAGE, described, unit_of
 from edge_runtime.operate.observe.exposition import PREFIX, Figures, escape
-from edge_runtime.operate.observe.otlp_spans import SCOPE, attributes
 
 _LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")

@@ -25,6 +25,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from edge_devices.integrations.otlp_metrics import metrics_request
+from edge_devices.integrations.otlp_spans import Begun, Closed, HandedOver, Ids, Traced, attributes, trace_request
 from edge_runtime._version import __version__
 from edge_runtime.base.http.client import Answer as HttpAnswer
 from edge_runtime.base.http.client import Connections, reason_of
@@ -40,8 +42,6 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.tasks.answered import Answered
 from edge_runtime.operate.observe.config import OtlpConfig
 from edge_runtime.operate.observe.exposition import Figures
-from edge_runtime.operate.observe.otlp_metrics import metrics_request
-from edge_runtime.operate.observe.otlp_spans import Begun, Closed, HandedOver, Ids, Traced, attributes, trace_request
 from edge_runtime.types import Answer, Done, Event, Prediction
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Other people's systems that few applications speak to: OpenTelemetry collectors, Ray clusters."""

@@ -63,6 +63,6 @@ def test_an_application_that_may_be_looked_into_loads_nothing_that_answers_befor
         "edge_runtime.operate.observe.inspection",
         "edge_runtime.operate.observe.page",
         "edge_runtime.operate.server.server",
-        "edge_runtime.operate.server.connection",
+        "edge_runtime.operate.serving.connection",
         "edge_runtime.base.hardware",
     }

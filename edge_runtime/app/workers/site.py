@@ -34,7 +34,7 @@ from edge_runtime.operate.observe.report import Query
 from edge_runtime.operate.observe.site import Routes, Work
 from edge_runtime.operate.observe.sockets import listen_tcp, listen_unix
 from edge_runtime.operate.observe.textfile import TextFile
-from edge_runtime.operate.server.site import Refused
+from edge_runtime.operate.serving.site import Refused
 
 log = logging.getLogger(__name__)
 

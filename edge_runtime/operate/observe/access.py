@@ -1,7 +1,7 @@
 """Access to a running application: each path, and what a caller needs for it. docs/SECURITY.md shows this table.
 
 1. Over the Unix socket the application's own user and root may ask for everything: its mode is 0600, and the user id of
-   the peer is checked (`edge_runtime.operate.server.front`).
+   the peer is checked (`edge_runtime.operate.serving.front`).
 2. Over TCP the holder of the token may. An address of this machine is no permission: other users share it.
 3. Where no ``token_file`` is named, a token is made once and kept beside the state, mode 0600; without a state folder
    it lasts for this run. Its link is logged at the start, with the token behind ``#``, which no browser sends on.

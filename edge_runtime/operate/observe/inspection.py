@@ -27,7 +27,7 @@ from edge_runtime.operate.observe.review import Review
 from edge_runtime.operate.observe.site import Routes, Work
 from edge_runtime.operate.observe.subject import Subject
 from edge_runtime.operate.observe.textfile import TextFile
-from edge_runtime.operate.server.site import Refused, RenderMetrics
+from edge_runtime.operate.serving.site import Refused, RenderMetrics
 
 
 class Inspection:

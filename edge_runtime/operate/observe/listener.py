@@ -31,9 +31,9 @@ from edge_runtime.operate.observe.duty import Duty
 from edge_runtime.operate.observe.page import page_files
 from edge_runtime.operate.observe.report import Query
 from edge_runtime.operate.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
-from edge_runtime.operate.server.connection import Counts, Phase
-from edge_runtime.operate.server.front import LINGER_S, Front, FrontLimits
-from edge_runtime.operate.server.site import Pending, Refused, RenderMetrics, Stream
+from edge_runtime.operate.serving.connection import Counts, Phase
+from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
+from edge_runtime.operate.serving.site import Pending, Refused, RenderMetrics, Stream
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from edge_runtime.base.system.secrets import Secret
 from edge_runtime.errors import EdgeError, InputError, StoreError
 from edge_runtime.operate.observe.access import FIGURES, GUARDED, Guard
 from edge_runtime.operate.observe.report import MOST_KEYS, Query
-from edge_runtime.operate.server.site import (
+from edge_runtime.operate.serving.site import (
     Pending,
     Refused,
     RenderMetrics,

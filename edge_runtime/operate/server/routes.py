@@ -1,6 +1,6 @@
 """Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
 
-No socket is touched and no model run here: `edge_runtime.operate.server.connection` reads requests, waits for
+No socket is touched and no model run here: `edge_runtime.operate.serving.connection` reads requests, waits for
 inferences and sends replies.
 """
 
@@ -28,7 +28,7 @@ from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher, Call, InSequence, ServedModel
 from edge_runtime.operate.server.sequences import EXTENSIONS, sequence_of
-from edge_runtime.operate.server.site import (
+from edge_runtime.operate.serving.site import (
     SMALL_BODY_BYTES,
     Refused,
     RenderMetrics,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,10 @@ from edge_runtime.base.system.secrets import SecretFile, server_context
 from edge_runtime.base.system.tcp import listen_tcp
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.operate.server.batcher import Batcher, ServedModel
-from edge_runtime.operate.server.connection import Counts, Phase
-from edge_runtime.operate.server.front import LINGER_S, Front, FrontLimits, deliver
+from edge_runtime.operate.server.batcher import Batcher, Call, ServedModel
 from edge_runtime.operate.server.routes import Routes
+from edge_runtime.operate.serving.connection import Counts, Phase
+from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
 
 _BACKLOG = 1024
 _END_S = 1.0  # how long a model that hangs may hold up the end
@@ -194,7 +194,7 @@ class Server:
         loop = Loop(clock=self._clock)
         front = Front(loop, self._routes, self._tls, self._limits(), self._counts)
         for batcher in self._batchers.values():
-            batcher.start(lambda calls: loop.call_soon_threadsafe(partial(deliver, calls)))
+            batcher.start(lambda calls: loop.call_soon_threadsafe(partial(_deliver, calls)))
             loop.each_iteration(batcher.flush)
         front.listen(listener)
         thread = threading.Thread(target=loop.run, name=f"serve[{self.url}]", daemon=True)
@@ -273,3 +273,9 @@ class Server:
                 Phase.LINGER: LINGER_S,
             },
         )
+
+
+def _deliver(calls: Iterable[Call]) -> None:
+    """Hand finished calls to their connections."""
+    for call in calls:
+        call.done()

@@ -17,7 +17,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher
 from edge_runtime.operate.server.routes import Routes
-from edge_runtime.operate.server.site import Refused, Reply
+from edge_runtime.operate.serving.site import Refused, Reply
 from tests.oip_servers import linear_model
 
 

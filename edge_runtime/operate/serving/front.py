@@ -20,13 +20,12 @@ import ssl
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edge_runtime.base.system.loop import Loop, Timer
-from edge_runtime.operate.server.batcher import Call
-from edge_runtime.operate.server.connection import Connection, Counts, Phase
-from edge_runtime.operate.server.site import Site
+from edge_runtime.operate.serving.connection import Connection, Counts, Phase
+from edge_runtime.operate.serving.site import Site
 
 LINGER_S = 1.0
 _ACCEPTS_PER_TURN = 64
@@ -224,9 +223,3 @@ class Front:
 def _peer_of(sock: socket.socket) -> int:
     """Return the user id of the process behind a Unix socket (unix(7), SO_PEERCRED), whatever its mode is."""
     return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
-
-
-def deliver(calls: Iterable[Call]) -> None:
-    """Hand finished calls to their connections."""
-    for call in calls:
-        call.done()

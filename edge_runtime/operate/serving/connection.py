@@ -1,6 +1,6 @@
 """A connection of the server: its conversation as a generator, which yields what it waits for.
 
-A connection that waits is in a phase with a longest time; `edge_runtime.operate.server.front` keeps the phases, and
+A connection that waits is in a phase with a longest time; `edge_runtime.operate.serving.front` keeps the phases, and
 resumes the connection with a `TimeoutError` when one is over.
 """
 
@@ -22,7 +22,7 @@ from edge_runtime.base.http.parser import Head, Parser, Steps, T, declared_lengt
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.errors import InputError
-from edge_runtime.operate.server.site import Pending, Refused, Reply, Site, Stream
+from edge_runtime.operate.serving.site import Pending, Refused, Reply, Site, Stream
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Counts:
 
 
 class Owner(Protocol):
-    """Owner of connections, as one of them sees it: `edge_runtime.operate.server.front.Front`."""
+    """Owner of connections, as one of them sees it: `edge_runtime.operate.serving.front.Front`."""
 
     loop: Loop
     site: Site

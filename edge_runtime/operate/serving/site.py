@@ -1,6 +1,6 @@
 """Site: what a server answers, from a request that was read to a reply; base of all that a `Front` can serve.
 
-No socket is touched here: `edge_runtime.operate.server.connection` reads requests and sends what a site says.
+No socket is touched here: `edge_runtime.operate.serving.connection` reads requests and sends what a site says.
 """
 
 from __future__ import annotations

@@ -22,19 +22,17 @@ from edge_runtime.app.workers.status import facts_of
 from edge_runtime.app.workers.sums import Sums
 from edge_runtime.base.system.barrier import Barrier
 from edge_runtime.clock import Clock
-from edge_runtime.errors import ConfigError, EdgeError, InputError
+from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.serving import resets
 from edge_runtime.operate.observe.access import guard_of
 from edge_runtime.operate.observe.asking import Asker
 from edge_runtime.operate.observe.config import ObserveConfig
 from edge_runtime.operate.observe.exposition import PREFIX, Family
 from edge_runtime.operate.observe.listener import Listener
 from edge_runtime.operate.observe.report import Query
-from edge_runtime.operate.observe.site import Routes, Work
+from edge_runtime.operate.observe.routes import Routes, Work, keys_of
 from edge_runtime.operate.observe.sockets import listen_tcp, listen_unix
-from edge_runtime.operate.observe.textfile import TextFile
-from edge_runtime.operate.serving.site import Refused
+from edge_runtime.operate.serving.answers import Refused
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +74,6 @@ class WorkersSite:
         self._askers = {child.worker: Asker(child.socket_path, clock, _ANSWER_S) for child in children}
         self._sums = Sums()
         self._pool = ThreadPoolExecutor(1, "workers: ask")
-        self._textfile: TextFile | None = None
         self._met: set[int] = set()
         self._keeps_a_past = bool(config.listen)
         self._unix: socket.socket | None = None
@@ -98,9 +95,6 @@ class WorkersSite:
         )
         tcp = listen_tcp(config.listen) if config.listen else None
         self._unix = self._bind(path, named=config.socket is not None)
-        if config.textfile is not None:
-            self._textfile = TextFile(config.textfile, lambda: self.metrics(openmetrics=False))
-            self._listener.every(config.textfile_s, self._textfile.write)
         self._listener.start(self._unix, tcp)
 
     def changed(self) -> None:
@@ -118,8 +112,6 @@ class WorkersSite:
         """Cut all callers off."""
         self._listener.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._textfile is not None:
-            self._textfile.remove()
         if self._unix is not None and self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -180,9 +172,7 @@ class WorkersSite:
         return lambda: self._owner(key).explain(key)
 
     def _reset(self, asked: Mapping[str, Any]) -> Work:
-        keys = asked.get("keys")
-        if not resets.are_keys(keys):
-            raise InputError("keys", f"keys must be a list of at most {resets.MAX_KEYS} names")
+        keys = keys_of(asked)
 
         def work() -> dict[str, Any]:
             return {"done": sum(self._owner(key).ask("/api/reset", {"keys": [key]})["done"] for key in keys)}

@@ -16,13 +16,14 @@ _ADVICE: Final = {
 }
 
 
-def listen_tcp(host: str, port: int, backlog: int) -> socket.socket:
+def listen_tcp(host: str, port: int, backlog: int, setting: str) -> socket.socket:
     """Return a socket that listens, and does not block.
 
     Args:
         host: name or address, of either family.
         port: 0 lets the system choose.
         backlog: connections that may wait to be accepted.
+        setting: name under which the address was configured, for the error.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -31,7 +32,7 @@ def listen_tcp(host: str, port: int, backlog: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(address, family=family, backlog=backlog)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {_why(error)}") from None
+        raise ConfigError(f"{setting}: cannot listen on {host}:{port}: {_why(error)}") from None
     listener.setblocking(False)
     return listener
 

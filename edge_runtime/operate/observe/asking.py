@@ -1,4 +1,4 @@
-"""Questions to a running application over its Unix socket: `edge_runtime.operate.observe.site` from the other end."""
+"""Questions to a running application over its Unix socket: `edge_runtime.operate.observe.routes` from the other end."""
 
 from __future__ import annotations
 

@@ -15,19 +15,17 @@ import orjson
 from edge_runtime.base.hardware import this_device
 from edge_runtime.base.hardware.readings import Board
 from edge_runtime.base.system.barrier import Barrier
-from edge_runtime.errors import EdgeError, InputError
+from edge_runtime.errors import EdgeError
 from edge_runtime.io.sinks import Sink
-from edge_runtime.model.serving import resets
 from edge_runtime.operate.observe.access import Guard
 from edge_runtime.operate.observe.config import ObserveConfig
 from edge_runtime.operate.observe.listener import Listener
 from edge_runtime.operate.observe.live import Live
 from edge_runtime.operate.observe.report import Report, drawn, stats_of
 from edge_runtime.operate.observe.review import Review
-from edge_runtime.operate.observe.site import Routes, Work
+from edge_runtime.operate.observe.routes import Routes, Work, keys_of
 from edge_runtime.operate.observe.subject import Subject
-from edge_runtime.operate.observe.textfile import TextFile
-from edge_runtime.operate.serving.site import Refused, RenderMetrics
+from edge_runtime.operate.serving.answers import Refused, RenderMetrics
 
 
 class Inspection:
@@ -72,10 +70,6 @@ class Inspection:
             guard=guard,
             barrier=barrier,
         )
-        self._textfile: TextFile | None = None
-        if config.textfile is not None:
-            self._textfile = TextFile(config.textfile, lambda: metrics(openmetrics=False))
-            self._listener.every(config.textfile_s, self._textfile.write)
         if config.stats_s:
             self._listener.every(config.stats_s, self._publish_stats)
         self._listener.start(unix, tcp)
@@ -88,8 +82,6 @@ class Inspection:
     def stop(self) -> None:
         """Cut all callers off, and remove the file of metrics."""
         self._listener.stop()
-        if self._textfile is not None:
-            self._textfile.remove()
 
     def _routes(self, review: Review) -> Routes:
         return Routes(
@@ -136,9 +128,7 @@ class Inspection:
         return work
 
     def _reset(self, asked: Mapping[str, Any]) -> Work:
-        keys = asked.get("keys")
-        if not resets.are_keys(keys):
-            raise InputError("keys", f"keys must be a list of at most {resets.MAX_KEYS} names")
+        keys = keys_of(asked)
 
         def work() -> dict[str, Any]:
             return {"done": self._subject.reset(keys)}

@@ -30,10 +30,12 @@ from edge_runtime.operate.observe.config import ObserveConfig, address_of
 from edge_runtime.operate.observe.duty import Duty
 from edge_runtime.operate.observe.page import page_files
 from edge_runtime.operate.observe.report import Query
-from edge_runtime.operate.observe.site import ObserveSite, OnLoop, Routes, Work, query_of
+from edge_runtime.operate.observe.routes import OnLoop, Routes, Work, query_of, router_of
+from edge_runtime.operate.observe.textfile import TextFile
+from edge_runtime.operate.serving.answers import Pending, Refused, RenderMetrics, Stream
 from edge_runtime.operate.serving.connection import Counts, Phase
 from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
-from edge_runtime.operate.serving.site import Pending, Refused, RenderMetrics, Stream
+from edge_runtime.operate.serving.router import HttpRouter
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,10 @@ class Listener:
         """Queries whose picture the application's loop was asked for."""
         self._regular: list[tuple[float, Callable[[], object]]] = []
         self._asked: deque[float] = deque(maxlen=ASKS_PER_S)
+        self._textfile: TextFile | None = None
+        if config.textfile is not None:
+            self._textfile = TextFile(config.textfile, lambda: metrics(openmetrics=False))
+            self.every(config.textfile_s, self._textfile.write)
         self.counts = Counts()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -112,8 +118,9 @@ class Listener:
     def start(self, unix: socket.socket | None, tcp: socket.socket | None) -> None:
         """Answer on these listening, non-blocking sockets from now on, which the listener closes."""
         loop = self._loop = Loop(clock=self._clock)
+        router = partial(router_of, self._routes, metrics=self._metrics, pending=self._pending, streams=self._streams)
         if unix is not None:
-            self._listen(loop, unix, self._site(None, None, page=False))
+            self._listen(loop, unix, router(guard=None, hosts=None, files={}))
         if tcp is not None:
             address = host, _ = tcp.getsockname()[:2]
             asked, _ = address_of(self._config.listen)
@@ -127,7 +134,8 @@ class Listener:
                     "on this machine get figures and answers",
                     self._guard.link(address), self._guard.path or "none",
                 )  # fmt: skip
-            self._listen(loop, tcp, self._site(self._guard, hosts, page=self._config.page))
+            files = page_files() if self._config.page else {}
+            self._listen(loop, tcp, router(guard=self._guard, hosts=hosts, files=files))
         loop.call_every(EVERY_S, self._tick)
         loop.each_iteration(Duty(self._clock).rest)
         for seconds, callback in self._regular:
@@ -137,7 +145,7 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Cut all callers off. May be called twice."""
+        """Cut all callers off, and remove the file of metrics. May be called twice."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is None or thread is None:
@@ -147,6 +155,8 @@ class Listener:
         thread.join(_STOP_S)
         if not thread.is_alive():
             loop.close()
+        if self._textfile is not None:
+            self._textfile.remove()
 
     def _run(self, loop: Loop) -> None:
         sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
@@ -155,7 +165,7 @@ class Listener:
             front.drain(listener)
             front.close()
 
-    def _listen(self, loop: Loop, listener: socket.socket, site: ObserveSite) -> None:
+    def _listen(self, loop: Loop, listener: socket.socket, router: HttpRouter) -> None:
         limits = FrontLimits(
             connections=self._config.max_clients,
             connections_per_address=None,
@@ -170,20 +180,9 @@ class Listener:
                 Phase.LINGER: LINGER_S,
             },
         )
-        front = Front(loop, site, None, limits, self.counts)
+        front = Front(loop, router, None, limits, self.counts)
         front.listen(listener)
         self._fronts.append((front, listener))
-
-    def _site(self, guard: Guard | None, hosts: frozenset[str] | None, *, page: bool) -> ObserveSite:
-        return ObserveSite(
-            guard=guard,
-            hosts=hosts,
-            metrics=self._metrics,
-            routes=self._routes,
-            pending=self._pending,
-            streams=self._streams,
-            files=page_files() if page else {},
-        )
 
     # -- work of the application's loop --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from edge_runtime.base.oip import Body
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.operate.observe.report import drawn_samples
-from edge_runtime.operate.serving.site import Refused, Reply
+from edge_runtime.operate.serving.answers import Refused, Reply
 from edge_runtime.store.cases.case import Case
 from edge_runtime.store.cases.export import export
 from edge_runtime.store.cases.store import CaseStore

@@ -77,8 +77,4 @@ def listen_tcp(listen: str) -> socket.socket:
     Raises:
         ConfigError: the address cannot be listened on.
     """
-    host, port = address_of(listen)
-    try:
-        return tcp.listen_tcp(host, port, 64)
-    except ConfigError as error:
-        raise ConfigError(f"observe.listen: {error}") from None
+    return tcp.listen_tcp(*address_of(listen), 64, "observe.listen")

@@ -20,7 +20,7 @@ import numpy as np
 from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError, one_line
-from edge_runtime.operate.serving.site import Refused
+from edge_runtime.operate.serving.answers import Refused
 
 _Key = tuple[tuple[str, tuple[int, ...]], ...]
 

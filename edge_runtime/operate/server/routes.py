@@ -1,8 +1,4 @@
-"""Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply.
-
-No socket is touched and no model run here: `edge_runtime.operate.serving.connection` reads requests, waits for
-inferences and sends replies.
-"""
+"""Routes of the server: the paths of the Open Inference Protocol v2, from a request that was read to a reply."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge_runtime._version import __version__
-from edge_runtime.base.http.parser import Head
 from edge_runtime.base.oip import (
     BINARY_EXTENSION,
     JSON_LENGTH_HEADER,
     Array,
-    Buffer,
     InferRequest,
     Limits,
     TensorSpec,
@@ -28,17 +22,8 @@ from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher, Call, InSequence, ServedModel
 from edge_runtime.operate.server.sequences import EXTENSIONS, sequence_of
-from edge_runtime.operate.serving.site import (
-    SMALL_BODY_BYTES,
-    Refused,
-    RenderMetrics,
-    Reply,
-    Site,
-    json_reply,
-    metrics_reply,
-    only,
-    segments,
-)
+from edge_runtime.operate.serving.answers import Refused, RenderMetrics, Reply, json_reply, metrics_reply
+from edge_runtime.operate.serving.router import ANY, SMALL_BODY_BYTES, AccessTerms, HttpRequest, HttpRouter, Path, Route
 
 _JSON_BYTES_PER_NUMBER = 32  # "-1.2345678901234567e-308, " has 26
 
@@ -89,8 +74,15 @@ class Inference:
         return self.finish(call.outputs)
 
 
-class Routes(Site):
-    """The models of a server, by path.
+def router_of(
+    batchers: Mapping[str, Batcher],
+    *,
+    token: SecretFile | None,
+    max_request_bytes: int,
+    retry_after_s: int,
+    metrics: RenderMetrics | None = None,
+) -> HttpRouter:
+    """Make the models of a server a table of routes.
 
     Args:
         batchers: queues in front of the models, by the name that they are served under.
@@ -99,98 +91,89 @@ class Routes(Site):
         retry_after_s: seconds after which a caller who was turned away for want of room may come back.
         metrics: renders the metrics for ``/metrics``; None has no such path.
     """
+    stateful = any(batcher.model.step is not None for batcher in batchers.values())
+    about = {
+        "name": "edge-runtime",
+        "version": __version__,
+        "extensions": [BINARY_EXTENSION, *(EXTENSIONS if stateful else ())],
+    }
+    table: dict[Path, Route] = {
+        ("v2",): Route("GET", lambda _: json_reply(200, about)),
+        ("v2", "health", "live"): Route("GET", lambda _: json_reply(200, {"live": True}), open=True),
+        ("v2", "health", "ready"): Route("GET", lambda request: _ready(request, {}), open=True),
+    }
+    if metrics is not None:
+        table["metrics",] = Route("GET", lambda request: metrics_reply(request.head, metrics))
+    for name, batcher in batchers.items():
+        served = _Served(name, batcher, _limits(min(max_request_bytes, _largest_request(batcher.model))))
+        for under in (("v2", "models", name), ("v2", "models", name, "versions", ANY)):
+            table[under] = Route("GET", served.metadata)
+            table[(*under, "ready")] = Route("GET", served.ready)
+            table[(*under, "infer")] = Route("POST", served.infer, max_body=served.limits.max_body_bytes)
 
-    def __init__(
-        self,
-        batchers: Mapping[str, Batcher],
-        *,
-        token: SecretFile | None,
-        max_request_bytes: int,
-        retry_after_s: int,
-        metrics: RenderMetrics | None = None,
-    ) -> None:
-        super().__init__(
-            "inference",
-            token=token,
-            small_bytes=min(max_request_bytes, SMALL_BODY_BYTES),
-            retry_after_s=retry_after_s,
-        )
-        self._batchers = batchers
-        self._metrics = metrics
-        self._limits = {
-            name: _limits(min(max_request_bytes, _largest_request(batcher.model))) for name, batcher in batchers.items()
-        }
-        stateful = any(batcher.model.step is not None for batcher in batchers.values())
-        self._extensions = (BINARY_EXTENSION, *(EXTENSIONS if stateful else ()))
+    def unknown(path: Path) -> str:
+        match path:
+            case ("v2", "models", name, *rest) if name in batchers:
+                return f"model {name!r} has no {'/'.join(rest)[:60]!r}"
+            case ("v2", "models", name, *_):
+                return f"model {name[:60]!r} is not served here; there is {', '.join(batchers)}"
+        return "no such path; see the Open Inference Protocol, version 2"
 
-    def body_limit(self, head: Head) -> int:
-        """Return the longest body of a request: all that the model takes, as JSON with a margin; little elsewhere."""
-        try:
-            match segments(head):
-                case ["v2", "models", name, *_, "infer"] if name in self._limits:
-                    return self._limits[name].max_body_bytes
-        except Refused:
-            pass  # `answer` says so
-        return self._small
+    return HttpRouter(
+        table,
+        AccessTerms(realm="inference", token=token),
+        unknown=unknown,
+        small_bytes=min(max_request_bytes, SMALL_BODY_BYTES),
+        retry_after_s=retry_after_s,
+    )
 
-    def open_to_all(self, head: Head) -> bool:
-        """Return whether a request needs no token: health checks of the server."""
-        return segments(head)[:2] == ("v2", "health")
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Inference:
-        """Answer by the Open Inference Protocol (see `Site.answer`)."""
-        match segments(head):
-            case ["v2"]:
-                only(head, "GET")
-                return json_reply(
-                    200, {"name": "edge-runtime", "version": __version__, "extensions": list(self._extensions)}
-                )
-            case ["v2", "health", "live" as what] | ["v2", "health", "ready" as what]:
-                only(head, "GET")
-                good = what == "live" or ready
-                return json_reply(200 if good else 503, {what: good})
-            case ["metrics"] if self._metrics is not None:
-                only(head, "GET")
-                return metrics_reply(head, self._metrics)
-            case ["v2", "models", name, *rest]:
-                return self._model(head, body, name, rest, ready=ready, peer=peer)
-            case _:
-                raise Refused(404, "no such path; see the Open Inference Protocol, version 2")
+def _ready(request: HttpRequest, about: Mapping[str, Any]) -> Reply:
+    return json_reply(200 if request.ready else 503, {**about, "ready": request.ready})
 
-    def _model(
-        self, head: Head, body: Buffer, name: str, rest: list[str], *, ready: bool, peer: str
-    ) -> Reply | Inference:
-        batcher = self._batchers.get(name)
-        if batcher is None:
-            raise Refused(404, f"model {name[:60]!r} is not served here; there is {', '.join(self._batchers)}")
-        model = batcher.model
-        if rest[:1] == ["versions"] and len(rest) >= 2:
-            if rest[1] != model.version:
-                raise Refused(404, f"model {name!r} has version {model.version}, not {rest[1][:60]!r}")
-            rest = rest[2:]
-        match rest:
-            case []:
-                only(head, "GET")
-                return json_reply(200, _metadata(name, model))
-            case ["ready"]:
-                only(head, "GET")
-                return json_reply(200 if ready else 503, {"name": name, "ready": ready})
-            case ["infer"]:
-                only(head, "POST")
-                return self._infer(head, body, name, batcher, peer)
-            case _:
-                raise Refused(404, f"model {name!r} has no {'/'.join(rest)[:60]!r}")
 
-    def _infer(self, head: Head, body: Buffer, name: str, batcher: Batcher, peer: str) -> Inference:
-        request = decode_request(body, json_length(head.headers.get(JSON_LENGTH_HEADER.lower())), self._limits[name])
-        model = batcher.model
+class _Served:
+    """Routes of one model.
+
+    Args:
+        name: the name that it is served under.
+        batcher: the queue of the model.
+        limits: bounds of a request to it.
+    """
+
+    def __init__(self, name: str, batcher: Batcher, limits: Limits) -> None:
+        self._name = name
+        self._batcher = batcher
+        self.limits = limits
+
+    def metadata(self, request: HttpRequest) -> Reply:
+        """Describe the model's tensors."""
+        self._check_version(request)
+        return json_reply(200, _metadata(self._name, self._batcher.model))
+
+    def ready(self, request: HttpRequest) -> Reply:
+        """Say whether it takes requests."""
+        self._check_version(request)
+        return _ready(request, {"name": self._name})
+
+    def infer(self, request: HttpRequest) -> Inference:
+        """Queue a request (see `Inference`)."""
+        self._check_version(request)
+        name, batcher, model = self._name, self._batcher, self._batcher.model
+        json_bytes = json_length(request.head.headers.get(JSON_LENGTH_HEADER.lower()))
+        asked = decode_request(request.body, json_bytes, self.limits)
         known = {spec.name for spec in model.outputs}
-        for output in request.outputs:
+        for output in asked.outputs:
             if output.name not in known:
                 raise InputError("name", f"model {name!r} has no output {output.name!r}")
-        _check_inputs(model, request)
-        sequence = None if model.step is None else sequence_of(request.parameters, name)._replace(peer=peer)
-        return Inference(batcher, request.inputs, lambda outputs: _inferred(name, model, request, outputs), sequence)
+        _check_inputs(model, asked)
+        sequence = None if model.step is None else sequence_of(asked.parameters, name)._replace(peer=request.peer)
+        return Inference(batcher, asked.inputs, lambda outputs: _inferred(name, model, asked, outputs), sequence)
+
+    def _check_version(self, request: HttpRequest) -> None:
+        version = self._batcher.model.version
+        if request.path[3:4] == ("versions",) and request.path[4] != version:
+            raise Refused(404, f"model {self._name!r} has version {version}, not {request.path[4][:60]!r}")
 
 
 def _inferred(name: str, model: ServedModel, request: InferRequest, outputs: Mapping[str, Array]) -> Reply:

@@ -30,7 +30,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.model.serving.loading import LoadedVariant
 from edge_runtime.model.serving.states import StateStore
 from edge_runtime.operate.server.batcher import InSequence
-from edge_runtime.operate.serving.site import Refused
+from edge_runtime.operate.serving.answers import Refused
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
 

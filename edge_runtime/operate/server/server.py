@@ -26,7 +26,7 @@ from edge_runtime.base.system.tcp import listen_tcp
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.operate.server.batcher import Batcher, Call, ServedModel
-from edge_runtime.operate.server.routes import Routes
+from edge_runtime.operate.server.routes import router_of
 from edge_runtime.operate.serving.connection import Counts, Phase
 from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
 
@@ -162,7 +162,7 @@ class Server:
             for name, model in models.items()
         }
         token = self._config.token_file
-        self._routes = Routes(
+        self._router = router_of(
             self._batchers,
             token=None if token is None else SecretFile(token, "token_file"),
             max_request_bytes=self._config.max_request_bytes,
@@ -185,14 +185,9 @@ class Server:
         Raises:
             ConfigError: the address cannot be listened on.
         """
-        host, port = self._config.host, self._config.port
-        try:
-            listener = listen_tcp(host, port, _BACKLOG)
-        except ConfigError as error:
-            raise ConfigError(f"serve: {error}") from None
-        self._listener = listener
+        listener = self._listener = listen_tcp(self._config.host, self._config.port, _BACKLOG, "serve")
         loop = Loop(clock=self._clock)
-        front = Front(loop, self._routes, self._tls, self._limits(), self._counts)
+        front = Front(loop, self._router, self._tls, self._limits(), self._counts)
         for batcher in self._batchers.values():
             batcher.start(lambda calls: loop.call_soon_threadsafe(partial(_deliver, calls)))
             loop.each_iteration(batcher.flush)

@@ -22,7 +22,8 @@ from edge_runtime.base.http.parser import Head, Parser, Steps, T, declared_lengt
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.errors import InputError
-from edge_runtime.operate.serving.site import Pending, Refused, Reply, Site, Stream
+from edge_runtime.operate.serving.answers import Pending, Refused, Reply, Stream
+from edge_runtime.operate.serving.router import HttpRouter
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Owner(Protocol):
     """Owner of connections, as one of them sees it: `edge_runtime.operate.serving.front.Front`."""
 
     loop: Loop
-    site: Site
+    router: HttpRouter
     tls: ssl.SSLContext | None
     draining: bool
     received_bytes: int
@@ -217,22 +218,22 @@ class Connection:
     def _answer(self) -> Conversation[bool]:
         """Read one request and answer it; whether the connection goes on."""
         keep, whole, head = False, False, None
-        site = self._owner.site
+        router = self._owner.router
         try:
             head = yield from self._read(self._parser.head(), Phase.HEAD)
-            reply = site.unauthorized(head)
+            reply = router.unauthorized(head)
             if reply is None:
                 body = yield from self._read_body(head)
                 whole, keep = True, head.keeps_alive(head.start[2])
-                answer = site.answer(head, body, ready=not self._owner.draining, peer=self._address)
+                answer = router.answer(head, body, ready=not self._owner.draining, peer=self._address)
                 if isinstance(answer, Stream):
                     yield from self._stream(answer)
                     return False
                 reply = answer if isinstance(answer, Reply) else (yield from self._wait_for(answer))
         except (InputError, Refused) as error:
-            reply = site.refusal(error)
+            reply = router.refusal(error)
         except TimeoutError:
-            reply = site.error(408, "the request did not arrive in time")
+            reply = router.error(408, "the request did not arrive in time")
         keep = keep and not self._owner.draining
         self._owner.counts.answers[reply.status] += 1
         yield from self._send(_message(head, reply, keep=keep))
@@ -242,7 +243,7 @@ class Connection:
         return keep
 
     def _read_body(self, head: Head) -> Conversation[Buffer]:
-        most = self._owner.site.body_limit(head)
+        most = self._owner.router.body_limit(head)
         self._owner.leave(self)  # the time for the body begins here
         expectation = head.headers.get("expect")
         if expectation is not None and head.start[2] == "HTTP/1.1":

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from edge_runtime.base.system.loop import Loop, Timer
 from edge_runtime.operate.serving.connection import Connection, Counts, Phase
-from edge_runtime.operate.serving.site import Site
+from edge_runtime.operate.serving.router import HttpRouter
 
 LINGER_S = 1.0
 _ACCEPTS_PER_TURN = 64
@@ -58,15 +58,17 @@ class Front:
 
     Args:
         loop: what calls back.
-        site: what answers.
+        router: what answers.
         tls: how to encrypt; None is clear text.
         limits: see `FrontLimits`.
         counts: see `Counts`; this thread alone changes them.
     """
 
-    def __init__(self, loop: Loop, site: Site, tls: ssl.SSLContext | None, limits: FrontLimits, counts: Counts) -> None:
+    def __init__(
+        self, loop: Loop, router: HttpRouter, tls: ssl.SSLContext | None, limits: FrontLimits, counts: Counts
+    ) -> None:
         self.loop = loop
-        self.site = site
+        self.router = router
         self.tls = tls
         self.draining = False
         self.received_bytes = 0
@@ -160,7 +162,7 @@ class Front:
         with contextlib.suppress(OSError), sock:
             if self.tls is None:
                 sock.setblocking(False)
-                reply = self.site.error(status, why, retry=status == 503)
+                reply = self.router.error(status, why, retry=status == 503)
                 sock.sendall(b"".join((reply.head("Connection: close\r\n"), *reply.body.parts)))
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(_REFUSAL_BYTES)  # a close over unread bytes would be a reset, and could overtake the answer

@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 from edge_runtime.operate.observe.access import FIGURES, GUARDED
-from edge_runtime.operate.observe.site import ObserveSite, Routes
+from edge_runtime.operate.observe.routes import Routes, router_of
 from tests.integration.running import PATIENCE_S, ROOT, Process, Publisher, cut, streams, until
 from tests.models import tiny_bundle
 from tests.mosquitto import Mosquitto, needs_mosquitto
@@ -210,7 +210,7 @@ def test_a_path_without_a_row_is_not_served() -> None:
 
     routes = Routes(works={}, posts={"api/new": nothing}, reads={}, changes={})
     with pytest.raises(LookupError, match=r"no row in edge_runtime\.operate\.observe\.access: api/new"):
-        ObserveSite(guard=None, hosts=None, metrics=nothing, routes=routes, pending=nothing, streams={}, files={})
+        router_of(routes, guard=None, hosts=None, metrics=nothing, pending=nothing, streams={}, files={})
 
 
 @pytest.mark.parametrize("path", sorted(FIGURES | GUARDED))

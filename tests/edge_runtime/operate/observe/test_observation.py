@@ -84,31 +84,6 @@ def test_a_scraper_gets_what_it_asks_for(tmp_path: Path) -> None:
             assert get(connection, "/", **bearer(app))[0] == 404
 
 
-def test_a_browser_of_another_site_is_refused(tmp_path: Path) -> None:
-    with running(tmp_path, '[observe]\nlisten = "127.0.0.1:0"') as (app, source):
-        source.give("a", 1)
-        with tcp(app) as connection:
-            assert get(connection, "/api/report", Host="evil.example")[0] == 421
-            assert get(connection, "/api/report", Origin="http://evil.example")[0] == 403
-            form = {"Content-Type": "application/x-www-form-urlencoded", **bearer(app)}
-            connection.request("POST", "/api/reset", "keys=a", form)
-            answer = connection.getresponse()
-            answer.read()
-            assert answer.status == 415
-
-
-def test_a_token_opens_it_and_may_be_changed_while_it_runs(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("first\n")
-    observe = '[observe]\nlisten = "127.0.0.1:0"\ntoken_file = "token"'
-    with running(tmp_path, observe) as (app, _):
-        with tcp(app) as connection:
-            assert get(connection, "/api/report")[0] == 401
-            assert get(connection, "/api/report", Authorization="Bearer first")[0] == 200
-            (tmp_path / "token").write_text("second one\n")
-            assert get(connection, "/api/report", Authorization="Bearer first")[0] == 401
-            assert get(connection, "/api/report", Authorization="Bearer second one")[0] == 200
-
-
 def test_the_page_itself_needs_no_token_and_keeps_it_in_a_cookie_of_its_port(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a; b %\n")
     observe = '[observe]\nlisten = "127.0.0.1:0"\ntoken_file = "token"'

@@ -12,7 +12,7 @@ from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher, Call, ServedModel
-from edge_runtime.operate.serving.site import Refused
+from edge_runtime.operate.serving.answers import Refused
 
 ANY = (-1, -1)
 PATIENCE_S = 60.0

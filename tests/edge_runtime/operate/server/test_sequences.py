@@ -22,7 +22,7 @@ from edge_runtime.operate.server.batcher import InSequence, ServedModel
 from edge_runtime.operate.server.bundle_model import INPUT, served_model
 from edge_runtime.operate.server.sequences import sequence_of
 from edge_runtime.operate.server.server import ServeConfig, Server
-from edge_runtime.operate.serving.site import Refused
+from edge_runtime.operate.serving.answers import Refused
 from tests.integration.running import load_model
 from tests.stateful import CHANNELS, expected, stateful_bundle, stream
 

@@ -622,35 +622,6 @@ def test_configuration_that_makes_no_sense_is_refused(changes: dict[str, Any]) -
 # -- access ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_guards_everything_but_health(serve: Callable[..., Server], tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
-    server = serve(token_file=token)
-    call = Caller(server)
-    assert call("/v2/health/ready")[0] == 200
-    for headers in (
-        {},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": "Basic s3cret"},
-        {"Authorization": "s3cret"},
-    ):
-        for path, body in (("/v2", None), ("/v2/models/linear", None), (INFER, request(1).joined())):
-            assert call.error(path, body, **headers)[0] == 401
-    assert call("/v2")[1]["WWW-Authenticate"].startswith("Bearer")
-    assert call("/v2", Authorization="bearer s3cret")[0] == 200
-    token.write_text("renewed")
-    assert call("/v2", Authorization="Bearer s3cret")[0] == 401
-    assert call("/v2", Authorization="Bearer renewed")[0] == 200
-
-
-def test_an_unauthorized_upload_is_refused_before_it_is_read(serve: Callable[..., Server], tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cret")
-    server = serve(token_file=token)
-    with raw(server, f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n".encode()) as sock:
-        assert sock.recv(1000).startswith(b"HTTP/1.1 401 ")
-
-
 def test_a_caller_without_tls_or_with_a_slow_handshake_does_not_stop_https(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from edge_export.package.sign import SigningKey  # needs cryptography
 
 Floats = npt.NDArray[np.float32]
+_Entry = TypeVar("_Entry", Variant, StageFile)
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "mixed": 4e-2, "int8": 4e-2}
 """Default tolerances by precision, absolute, on probabilities.
@@ -62,33 +63,33 @@ _SHAPELY = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantSource:
-    """A model file to be packed; the fields are those of `edge_runtime.manifest.Variant`."""
+class StageSource(StageFile):
+    """Model file of another stage of a chain, to be packed; the packer fills in `file`, `size` and `sha256`."""
 
-    name: str
     model: bytes = field(repr=False)
-    format: Literal["onnx", "tflite"]
-    precision: Literal["fp32", "fp16", "int8", "mixed"]
-    scheme: str = ""
-    layout: Literal["NCW", "NWC"] = "NCW"
-    targets: tuple[str, ...] = ()
-    tolerance: float | None = None
-    """None takes `TOLERANCE` of the precision."""
-    cost: Mapping[str, float] = field(default_factory=dict)
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    batch: int = 0
-    others: tuple[StageSource, ...] = ()
+    file: str = ""
+    size: int = 0
+    sha256: str = ""
+    tensors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageSource:
-    """Model file of another stage of a chain; the fields are those of `edge_runtime.manifest.StageFile`."""
+class VariantSource(Variant):
+    """Model file to be packed; the packer fills in `file`, `size`, `sha256` and `golden`."""
 
-    stage: str
     model: bytes = field(repr=False)
-    format: Literal["onnx", "tflite"]
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    batch: int = 0
+    file: str = ""
+    size: int = 0
+    sha256: str = ""
+    golden: str = ""
+    tolerance: float = -1.0
+    """Below 0 takes `TOLERANCE` of the precision."""
+    others: tuple[StageSource, ...] = ()
+
+    @property
+    def contents(self) -> list[bytes]:
+        """Contents of its model files, in the order of the stages."""
+        return [*(other.model for other in self.others), self.model]
 
 
 def pack(
@@ -160,14 +161,11 @@ def pack(
     for source in variants:
         golden = f"golden/{source.name}.npy"
         entry = _variant(source, golden)
-        answers, state_bytes = _answers(
-            source, entry, inputs, (input, output), stages, answer, options or EngineOptions()
-        )
+        answers, state_bytes = _answers(source, inputs, (input, output), stages, answer, options or EngineOptions())
         contents[golden] = npy.dump(answers)
         if state_bytes:
             entry = replace(entry, cost=entry.cost | {"state_bytes": float(state_bytes)})
-        models[entry.file] = source.model
-        models |= {file.file: other.model for file, other in zip(entry.others, source.others, strict=True)}
+        models |= {file.file: data for file, data in zip(entry.models, source.contents, strict=True)}
         entries.append(entry)
     try:
         result = Manifest(
@@ -253,10 +251,9 @@ def golden_outputs(
         BundleError: the answers are not finite probabilities, one row per window.
         EngineError, IncompatibleError: the model cannot be loaded or run.
     """
-    variant = _variant(source, "")
-    engine = engines.load(engine_for(variant), source.model, options)
+    engine = engines.load(engine_for(source), source.model, options)
     try:
-        answers = engine.run(arrange(inputs, variant))
+        answers = engine.run(arrange(inputs, source))
     except InputError as error:
         raise BundleError(f"variant {source.name} does not take the windows of the contract: {error}") from error
     finally:
@@ -275,7 +272,6 @@ def golden_outputs(
 
 def _answers(
     source: VariantSource,
-    variant: Variant,
     inputs: Floats,
     contracts: tuple[InputContract, AnyOutput],
     stages: Sequence[Stage],
@@ -292,11 +288,10 @@ def _answers(
         return golden_outputs(source, inputs, output, options), 0
     data = source.model
     if stages:
-        models = [*(other.model for other in source.others), source.model]
-        data = join_variant(stages, answer, contract, variant, models)
-    engine = engines.load(engine_for(variant), data, options)
+        data = join_variant(stages, answer, contract, source, source.contents)
+    engine = engines.load(engine_for(source), data, options)
     try:
-        windows = arrange(inputs, variant)
+        windows = arrange(inputs, source)
         answers = play(engine, windows)[0] if len(engine.inputs) > 1 else np.array(engine.run(windows)[0], np.float32)
     except InputError as error:
         raise BundleError(f"variant {source.name} does not take the windows of the contract: {error}") from error
@@ -312,34 +307,22 @@ def _answers(
 
 
 def _variant(source: VariantSource, golden: str) -> Variant:
-    return Variant(
-        name=source.name,
-        file=f"variants/{source.name}.{source.format}",
-        tensors=dict(source.tensors),
-        batch=source.batch,
-        others=tuple(
-            StageFile(
-                stage=other.stage,
-                file=f"variants/{source.name}.{other.stage}.{other.format}",
-                format=other.format,
-                size=len(other.model),
-                sha256=_sha256(other.model),
-                tensors=dict(other.tensors),
-                batch=other.batch,
-            )
-            for other in source.others
-        ),
-        format=source.format,
-        precision=source.precision,
-        scheme=source.scheme,
-        layout=source.layout,
-        size=len(source.model),
-        sha256=_sha256(source.model),
-        targets=source.targets,
+    stem = f"variants/{source.name}"
+    others = [_entry(StageFile, other, file=f"{stem}.{other.stage}.{other.format}") for other in source.others]
+    return _entry(
+        Variant,
+        source,
+        file=f"{stem}.{source.format}",
+        others=tuple(others),
         golden=golden,
-        tolerance=TOLERANCE[source.precision] if source.tolerance is None else source.tolerance,
-        cost=dict(source.cost),
+        tolerance=TOLERANCE[source.precision] if source.tolerance < 0 else source.tolerance,
     )
+
+
+def _entry(kind: type[_Entry], source: VariantSource | StageSource, **known: Any) -> _Entry:
+    """Return a manifest's entry of a file: the source's fields, with what is known now."""
+    known |= {"size": len(source.model), "sha256": _sha256(source.model)}
+    return kind(**{one.name: known.get(one.name, getattr(source, one.name)) for one in fields(kind)})
 
 
 def _sha256(data: bytes) -> str:

@@ -265,14 +265,12 @@ def _difference(
     windows: Float32,
 ) -> float:
     """Measure the largest difference of an answer from that of the windowed file."""
-    data = join_variant(
-        (stage,), (), contract, replace(variant, layout="NWC", tensors=dict(source.tensors)), [source.model]
-    )
+    data = join_variant((stage,), (), contract, source, source.contents)
     answers = []
-    for model, layout in ((bundle.read_variant(variant.name), variant.layout), (data, "NWC")):
+    for model, form in ((bundle.read_variant(variant.name), variant), (data, source)):
         engine = engines.load(engine_for(variant), model, EngineOptions())
         try:
-            arranged = arrange(windows, replace(variant, layout=layout))
+            arranged = arrange(windows, form)
             if model is data:
                 answers.append(play(engine, arranged)[0])
             else:

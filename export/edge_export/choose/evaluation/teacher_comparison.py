@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edge_export.choose.selection.timing import arrange, best_engine
 from edge_export.data.dataset import Float32, Windows, spread
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
+from edge_runtime.model.bundle.variants import arrange, engine_for
 from edge_runtime.model.tuning.timing import Candidate, measure
 
 COMPARED = 16
@@ -38,4 +38,4 @@ def against_teacher(
 
 
 def _candidate(name: str, source: VariantSource, windows: Float32) -> Candidate:
-    return Candidate(name=name, engine=best_engine(source), model=source.model, inputs=(arrange(windows, source),))
+    return Candidate(name=name, engine=engine_for(source), model=source.model, inputs=(arrange(windows, source),))

@@ -343,5 +343,5 @@ def _source(name: str, graph: onnx.ModelProto, logits: LogitMap, *, mixed: bool)
         precision=("mixed" if mixed else "int8") if int8 else "fp32",
         scheme=scheme,
         targets=targets_for("tflite" if tflite else "onnx", scheme),
-        tolerance=TOLERANCE_INT8 if int8 else None,
+        tolerance=TOLERANCE_INT8 if int8 else -1.0,
     )

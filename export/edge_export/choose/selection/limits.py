@@ -18,7 +18,6 @@ from edge_export.package.pack import VariantSource
 from edge_export.recipe.limits import Limits
 from edge_export.recipe.recipe import ANY
 from edge_runtime.errors import ConfigError
-from edge_runtime.manifest import Variant
 from edge_runtime.model.bundle.variants import refusals
 from edge_runtime.model.tuning.timing import Measurement, Timing
 
@@ -288,18 +287,8 @@ def _not_for(source: VariantSource, target: str) -> str:
     """Explain why a device of that architecture would refuse the file for its targets; empty if it would not."""
     if target == ANY:
         return ""
-    variant = Variant(
-        name=source.name,
-        file="",
-        format=source.format,
-        precision=source.precision,
-        size=0,
-        sha256="",
-        golden="",
-        targets=source.targets,
-    )
-    anyway = refusals(replace(variant, targets=()), target)  # engines missing on this workstation
-    reasons = [reason for reason in refusals(variant, target) if reason not in anyway]
+    anyway = refusals(replace(source, targets=()), target)  # engines missing on this workstation
+    reasons = [reason for reason in refusals(source, target) if reason not in anyway]
     return reasons[0].replace("this machine", "the target") if reasons else ""
 
 

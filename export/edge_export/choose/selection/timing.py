@@ -7,7 +7,6 @@ this process touches it, so one that kills its process costs only itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,9 @@ import numpy.typing as npt
 from edge_export.data.dataset import spread
 from edge_export.metrics import REFERENCE
 from edge_export.package.pack import VariantSource
-from edge_runtime.errors import ConfigError, EngineError, IncompatibleError, InputError
+from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.model import engines
+from edge_runtime.model.bundle.variants import arrange, engine_for
 from edge_runtime.model.engines.base import EngineOptions
 from edge_runtime.model.tuning.timing import Candidate, Measurement, Plan, measure
 
@@ -61,7 +61,7 @@ def measure_candidates(
     jobs = [
         Candidate(
             name=candidate.name,
-            engine=(chosen_engines or {}).get(candidate.name) or best_engine(candidate),
+            engine=(chosen_engines or {}).get(candidate.name) or engine_for(candidate),
             model=candidate.model,
             inputs=(arrange(few, candidate),),
         )
@@ -86,7 +86,7 @@ def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = N
         EngineError: the engine refuses the model or its windows.
         IncompatibleError: no engine for it is installed here.
     """
-    loaded = engines.load(engine or best_engine(candidate), candidate.model, EngineOptions(max_batch=batch))
+    loaded = engines.load(engine or engine_for(candidate), candidate.model, EngineOptions(max_batch=batch))
     try:
         parts = [
             np.array(loaded.run(arrange(windows[i : i + batch], candidate))[0], np.float32)
@@ -99,24 +99,3 @@ def answers(candidate: VariantSource, windows: Floats, *, engine: str | None = N
     if not parts:
         raise ConfigError(f"no windows to ask {candidate.name} about")
     return np.concatenate(parts)
-
-
-def best_engine(candidate: VariantSource) -> str:
-    """Name the best engine installed here for a candidate.
-
-    Raises:
-        IncompatibleError: none is; the message has the line that installs one.
-    """
-    installed = engines.available(candidate.format)
-    if not installed:
-        wanted = engines.engines_for(candidate.format)[0]
-        raise IncompatibleError(
-            f"no engine for {candidate.format} is installed, so {candidate.name} cannot run; run: {wanted.install}"
-        )
-    return installed[0].name
-
-
-def arrange(windows: npt.NDArray[Any], candidate: VariantSource) -> Floats:
-    """Windows (n, channels, samples) in a candidate's layout."""
-    x = windows if candidate.layout == "NCW" else windows.transpose(0, 2, 1)
-    return np.ascontiguousarray(x, dtype=np.float32)

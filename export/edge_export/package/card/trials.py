@@ -14,9 +14,8 @@ from edge_export.package.child import in_child
 from edge_export.package.pack import VariantSource
 from edge_runtime.errors import ConfigError, EdgeError, EngineError, InputError
 from edge_runtime.manifest import InputContract
-from edge_runtime.manifest.stages import ModelStage
 from edge_runtime.model.bundle.together import ROUNDING
-from edge_runtime.model.chain.load import ModelPart, join
+from edge_runtime.model.chain.load import join_variant
 from edge_runtime.model.engines.base import Array, Engine
 from edge_runtime.model.engines.batch_trial import LEVELS, SIZES, largest_batch
 
@@ -26,22 +25,6 @@ _STEPS = 64
 """Golden steps that are played for a trial of batches."""
 
 
-def chain_of(source: VariantSource, task: Task, contract: InputContract) -> bytes:
-    """Join the stages and files of a variant to a chain."""
-    last = [stage.name for stage in task.stages if isinstance(stage, ModelStage)][-1]
-    files = [(other.stage, other) for other in source.others]
-    parts = [
-        (_part(stage, file.format, dict(file.tensors), file.batch, file.model), file.model) for stage, file in files
-    ]
-    own = _part(last, source.format, dict(source.tensors), source.batch, source.model)
-    window = (contract.window, len(contract.channels))
-    return join(task.stages, task.answer, window, [*parts, (own, source.model)], contract.hop)
-
-
-def _part(stage: str, format_: str, tensors: dict[str, str], together: int, model: bytes) -> ModelPart:
-    return ModelPart(stage=stage, format=format_, tensors=tensors, together=together, size=len(model))
-
-
 def open_chain(source: VariantSource, task: Task, contract: InputContract) -> Engine:
     """Load a variant's chain in a child process.
 
@@ -49,7 +32,7 @@ def open_chain(source: VariantSource, task: Task, contract: InputContract) -> En
         ConfigError: an engine refuses a file, or the stages do not fit each other.
     """
     try:
-        return in_child(source.format, chain_of(source, task, contract))
+        return in_child(source.format, join_variant(task.stages, task.answer, contract, source, source.contents))
     except EngineError as error:
         raise ConfigError(f"{source.name}: {error}") from error
 

@@ -10,6 +10,8 @@ Rules:
    logged once, and tried again at the next write.
 4. Earlier versions had a file for each part (``outbox.gate``). It is read in place of the part, and removed once
    that is committed.
+5. A new row goes into free pages, then the one before is deleted: pages that were free need no journal, so that a large
+   part is written once and not twice.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class StateFile:
         self._path = path
         self._parts: dict[str, Callable[[], bytes]] = {}
         self._left: dict[str, bytes] = {}
-        """What the run before has left."""
+        """Parts of the run before that this one has not added."""
         self._written: dict[str, bytes] = {}
         self._replaced: list[Path] = []
         self._failing = self._open = False
@@ -79,7 +81,7 @@ class StateFile:
             Whether a run before has left something.
         """
         self._parts[part] = save
-        data = self._left.get(part)
+        data = self._left.pop(part, None)
         earlier = earlier_file(self._path, part)
         with self._logged():
             if earlier.exists():  # rule 4
@@ -139,8 +141,9 @@ class StateFile:
         if changed:
             with _opened(self._path) as db:
                 db.execute("BEGIN IMMEDIATE")
-                rows = [(part, _FORMAT, data) for part, data in changed.items()]
-                db.executemany("INSERT OR REPLACE INTO parts VALUES (?,?,?)", rows)
+                for part, data in changed.items():  # rule 5
+                    new = db.execute("INSERT INTO parts VALUES (?,?,?)", (part, _FORMAT, data)).lastrowid
+                    db.execute("DELETE FROM parts WHERE part = ? AND rowid != ?", (part, new))
                 db.execute("COMMIT")
             self._written.update(changed)
 
@@ -216,10 +219,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         durable_file.sync_folder(path.parent)
     with closing(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)) as db:
+        db.execute("PRAGMA secure_delete = OFF")  # ON, as some systems build it, writes what is deleted twice more
         db.execute("PRAGMA synchronous = EXTRA")  # FULL may give back what was there before, after a power cut
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema").fetchall()}
         if not tables:
-            db.execute("CREATE TABLE parts (part TEXT PRIMARY KEY, format INTEGER NOT NULL, bytes BLOB NOT NULL)")
+            db.execute("CREATE TABLE parts (part TEXT NOT NULL, format INTEGER NOT NULL, bytes BLOB NOT NULL)")
         elif "parts" not in tables:
             raise StoreUnusable(f"{path} is another program's database; move it away")
         yield db

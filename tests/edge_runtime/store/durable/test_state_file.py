@@ -90,6 +90,18 @@ def test_it_is_written_once_a_minute(loop: Loop, path: Path, clock: SimulatedClo
     assert read_part(path, "gate") == b"later"
 
 
+def test_a_large_part_is_written_once_and_not_twice(loop: Loop, path: Path) -> None:
+    def written() -> int:
+        return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
+
+    kept = Kept()
+    state = opened(loop, path, gate=kept)
+    for n in range(4):  # the first two make the room
+        before, kept.data = written(), bytes([n]) * 500_000
+        assert state.write_now()
+    assert written() - before < 600_000
+
+
 def test_all_parts_of_a_write_are_there_or_none(loop: Loop, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(loop, path, gate=b"g", drift=b"d")
     gate, drift = Kept(b"g2"), Kept(b"d2")

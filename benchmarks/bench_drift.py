@@ -56,6 +56,7 @@ from edge_runtime.signal.drift.monitor import Drift
 from edge_runtime.signal.drift.repair import Likelihood
 from edge_runtime.signal.intake.config import IntakeConfig
 from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.stage import WindowBatch
 from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Float32, Float64, Reading
 
@@ -94,9 +95,10 @@ def play(stream: Stream, manifest: Manifest) -> Run:
     messages: dict[str, None] = {}
     every = contract.hop * -(-contract.window // contract.hop)
     for window in Windower(contract).push(readings):
-        marks = intake.run([window])
-        by_rule = bool(marks)
-        drift.run([window], marks)
+        batch = WindowBatch([window])
+        intake.run(batch)
+        by_rule = bool(batch.suspects)
+        drift.run(batch)
         if window.slot % every:
             continue
         alarms = {alarm.detector: alarm for alarm in drift.alarms}
@@ -291,7 +293,7 @@ def cost(one: Set) -> Report:
             began = time.perf_counter()
             for call in calls:
                 if drift.active:
-                    drift.run(call, {})
+                    drift.run(WindowBatch(call))
             spent.append(1e6 * (time.perf_counter() - began) / (keys * len(calls)))
         count = 0 if manifest.sensors is None else len(manifest.sensors.repairs)
         report.rows.append((name, count, *spent))

@@ -48,6 +48,7 @@ from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.model.tasks.build import build_task
 from edge_runtime.signal.intake.config import CHECKS, IntakeConfig
 from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.stage import WindowBatch
 from edge_runtime.signal.windowing.recorded import cut_recording
 from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Reading
@@ -96,16 +97,17 @@ def play(stream: Stream, manifest: Manifest) -> Noticed:
     try:
         readings = [Reading("w", stream.t, stream.values)]
         intake.read(readings)
-        marks = intake.run(Windower(manifest.input).push(readings))
+        batch = WindowBatch(Windower(manifest.input).push(readings))
+        intake.run(batch)
     finally:
         logger.removeHandler(heard)
     first: dict[str, float] = {}
     length = manifest.input.window
-    for (_, slot), reasons in sorted(marks.items()):
+    for (_, slot), reasons in sorted(batch.suspects.items()):
         for reason in reasons.split(","):
             first.setdefault(reason, (slot + length) / manifest.input.rate_hz - float(stream.t[0]))
     begun: dict[str, int] = {reason: metrics.counts[f'suspect_keys_total{{reason="{reason}"}}'] for reason in CHECKS}
-    return Noticed(first, begun, heard.lines, marks)
+    return Noticed(first, begun, heard.lines, batch.suspects)
 
 
 def windows_of(described: InputContract, people: Mapping[str, Stream]) -> dict[str, list[Window]]:
@@ -302,7 +304,7 @@ def _timed(described: InputContract, references: tuple[Reference, ...], rows: Fl
         marks.append(time.process_time())
         windows = windower.push(readings)
         marks.append(time.process_time())
-        intake.run(windows)
+        intake.run(WindowBatch(windows))
         marks.append(time.process_time())
         messages, cut = messages + len(readings), cut + len(windows)
         for i in range(3):

@@ -23,6 +23,7 @@ from edge_runtime.manifest import Channel, File, InputContract, Manifest, Varian
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.model.tasks.anomaly import conformal_threshold
 from edge_runtime.model.tasks.key_thresholds import KeyThresholds
+from edge_runtime.signal.stage import WindowBatch
 from edge_runtime.signal.windowing.window import Window
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -84,8 +85,10 @@ def alarms(scores: Array, rate: float) -> Array:
     thresholds = KeyThresholds()
     thresholds.use(bundle(rate))
     blank = np.zeros((1, 1), np.float32)
-    windows = [Window("k", slot, 0.0, blank, blank, 0.0) for slot in range(len(scores))]
-    given = thresholds.run(windows, scores.astype(np.float32).reshape(-1, 1))
+    batch = WindowBatch([Window("k", slot, 0.0, blank, blank, 0.0) for slot in range(len(scores))])
+    batch.numbers = scores.astype(np.float32).reshape(-1, 1)
+    thresholds.run(batch)
+    given = batch.numbers
     after = ~np.isnan(given[:, 1])
     return np.asarray(given[after, 0] > given[after, 1])
 

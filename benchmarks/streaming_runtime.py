@@ -25,9 +25,7 @@ from edge_export.package.streaming_bundle import stream_bundle
 
 from benchmarks import stateful_models as models
 from benchmarks.report import Goal, Report
-from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.app.python_api import single_variant
 from edge_runtime.base.system.malloc import tune_malloc
 from edge_runtime.clock import SystemClock
@@ -87,13 +85,12 @@ class _Run:
         self._pipeline = Pipeline(
             model=model,
             windower=windower_of(self.contract, window, metrics),
-            task=build_task(model.manifest),
-            budget=Budget(GateConfig(), clock, self.contract.case_bytes),
+            stages=Stages(
+                intake=Intake(IntakeConfig(), window.max_keys, metrics, clock), task=build_task(model.manifest)
+            ),
             sinks=[self.sink],
-            escalation=None,
             metrics=metrics,
             clock=clock,
-            intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
         )
 
     def feed(self, signals: np.ndarray[Any, np.dtype[np.float32]], hops: int) -> float:

@@ -39,6 +39,17 @@ class Reading(NamedTuple):
     """Columns of the contract that `values` holds, in that order; None: all of them, in the contract's order."""
 
 
+class Decision(NamedTuple):
+    """Decision about a batch: lists with one entry for each window."""
+
+    best: list[Any]
+    """Value that the task makes the answer of; of a classification the index of the most probable label."""
+    trust: list[float]
+    """The gate's score, 0 to 1."""
+    hard: list[bool]
+    """True where the score lies below the threshold."""
+
+
 class Line:
     """Base of all that is written as a line of JSON, answers first of all."""
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from edge_runtime.answer.events.tracker import EventTracker
 from edge_runtime.answer.gate.adaptive import AdaptiveGate
 from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.gate.selection import Selection
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.app.composition.brokers import Brokers
 from edge_runtime.app.composition.kept_state import KeptState, LearntOfKeys, examples_of
 from edge_runtime.app.composition.names import with_kept_names
@@ -37,6 +38,8 @@ from edge_runtime.io.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.io.sources.build import SourceConfig, brings_parts, build_source, require_channels
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.over_time import AnswersOverTime
+from edge_runtime.model.serving.cache import require_cacheable
+from edge_runtime.model.serving.explain import Explainer
 from edge_runtime.model.serving.failover import FallbackChain
 from edge_runtime.model.serving.host import Host
 from edge_runtime.model.serving.loading import Model
@@ -169,26 +172,26 @@ class App:
                 examples=self.examples,
             )
             stack.callback(self.kept.close)
+            if config.model.cache_windows:
+                require_cacheable(self.host.predictor, config.model.cache_distance)
             self.pipeline = Pipeline(
-                model=self.host.predictor,
+                model=self.host.cached(self.host.predictor),
                 windower=windower_of(manifest.input, self._window, self.metrics),
-                task=self.model.task(config.gate.threshold),
-                budget=self.budget,
+                stages=Stages(
+                    intake=self.intake,
+                    drift=self.drift,
+                    examples=self.examples,
+                    over_time=self.over_time,
+                    thresholds=self.thresholds,
+                    task=self.model.task(config.gate.threshold),
+                    gate=self.gate,
+                    events=self.events,
+                ),
                 sinks=self.guarded.guards,
-                escalation=self.escalator,
+                escalation=self._selection(),
+                durability=self.kept.reading_log,
                 metrics=self.metrics,
                 clock=self.clock,
-                audit_share=config.gate.audit_share,
-                reading_log=self.kept.reading_log,
-                intake=self.intake,
-                drift=self.drift,
-                over_time=self.over_time,
-                events=self.events,
-                thresholds=self.thresholds,
-                gate=self.gate,
-                examples=self.examples,
-                cache=(config.model.cache_windows, config.model.cache_distance),
-                explain_share=config.escalation.explain if config.escalation is not None else 0.0,
             )
             # The governor, which makes it do less, and all that look on.
             self.governor = self._governor(stack)
@@ -293,6 +296,13 @@ class App:
         stack.callback(cloud.close)
         cloud.outbox.adopt(self._part.adopts)
         return cloud
+
+    def _selection(self) -> Selection | None:
+        if self.escalator is None:
+            return None
+        share = 0.0 if self.config.escalation is None else self.config.escalation.explain
+        explainer = Explainer(share, self.host.predictor, self.clock, self.metrics) if share else None
+        return Selection(self.escalator, self.budget, self.config.gate.audit_share, explainer, self.metrics)
 
     def _governor(self, stack: ExitStack) -> Governor | None:
         config = self.config.governor

@@ -9,9 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
@@ -239,14 +237,14 @@ def play_source(
     pipeline = Pipeline(
         model=asked,
         windower=windower_of(contract, window, metrics),
-        task=model.task(),
-        budget=Budget(GateConfig(), clock, contract.case_bytes),
+        stages=Stages(
+            intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
+            drift=Drift(DriftConfig(), window.max_keys, metrics, clock),
+            task=model.task(),
+        ),
         sinks=[answered],
-        escalation=None,
         metrics=metrics,
         clock=clock,
-        intake=Intake(IntakeConfig(), window.max_keys, metrics, clock),
-        drift=Drift(DriftConfig(), window.max_keys, metrics, clock),
     )
 
     def deliver(readings: Sequence[Reading], received: float, done: Done | None) -> None:

@@ -18,7 +18,7 @@ as in hybrid systems, Bourlard and Morgan 1994. Figures: docs/accuracy.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from operator import mul
 from typing import Any, Final
 
@@ -28,8 +28,7 @@ from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.surround import OverTime
 from edge_runtime.metrics import Metrics
-from edge_runtime.signal.windowing.window import Window
-from edge_runtime.types import Float32
+from edge_runtime.signal.stage import Stage, WindowBatch
 
 FORGET: Final = 64
 """Hops after which nothing is left of a state."""
@@ -80,7 +79,7 @@ class Filter:
         return before
 
 
-class AnswersOverTime:
+class AnswersOverTime(Stage):
     """Filters of all keys. All methods belong to the loop's thread.
 
     Args:
@@ -104,28 +103,17 @@ class AnswersOverTime:
             return
         self.changes |= dict.fromkeys(self._keys)
         self._keys.clear()
-        self.spec = spec
+        self.spec, self.active = spec, spec is not None
         self._filter = None if spec is None else Filter(spec, manifest.input.hop)
 
-    @property
-    def active(self) -> bool:
-        """The bundle that answers has something to filter by."""
-        return self.spec is not None
-
-    def run(self, windows: Sequence[Window], answers: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
-        """Return what the answers become.
-
-        Args:
-            windows: the answers' windows, those of a key in their order.
-            answers: (windows, labels) probabilities.
-            suspects: places of windows that say nothing of the key.
-        """
-        step = self._step
+    def run(self, batch: WindowBatch) -> None:
+        """Filter the numbers, (windows, labels) probabilities; suspect windows say nothing of their key."""
+        step, suspects = self._step, batch.suspects
         rows = [
             row if suspects and window.place in suspects else step(window.key, window.slot, row)
-            for window, row in zip(windows, answers.tolist(), strict=True)
+            for window, row in zip(batch.windows, batch.numbers.tolist(), strict=True)
         ]
-        return np.array(rows, np.float32)
+        batch.numbers = np.array(rows, np.float32)
 
     def _step(self, key: str, slot: int, row: list[float]) -> list[float]:
         if self._filter is None or not math.isfinite(sum(row)):  # rule 4
@@ -137,12 +125,11 @@ class AnswersOverTime:
         self.changes[key] = None
         self._metrics.counts["over_time_keys_evicted_total"] += 1
 
-    def reset(self, key: str) -> bool:
-        """Let a key begin again; whether it had a state."""
-        if self._keys.pop(key, None) is None:
-            return False
-        self.changes[key] = None
-        return True
+    def reset(self, keys: Collection[str]) -> set[str]:
+        """See `Stage`."""
+        known = [key for key in keys if self._keys.pop(key, None) is not None]
+        self.changes |= dict.fromkeys(known)
+        return set(known)
 
     # -- over a restart ----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,14 @@ from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
+from edge_runtime.signal.stage import Stage, WindowBatch
 from edge_runtime.types import Event, Prediction, SuspectPrediction
 
 Changed = Mapping[str, KeyState | None]
 """States of keys that changed; None where the key is not held any more."""
 
 
-class EventTracker:
+class EventTracker(Stage):
     """Events of all keys. `edge_runtime.answer.events.rules` has the rules; all methods belong to the loop's thread.
 
     Args:
@@ -71,20 +72,17 @@ class EventTracker:
         if rules != before:
             self._adopt(before, list(self._keys.items()))
 
-    @property
-    def idle(self) -> bool:
-        """Answers go through as they are: there is no rule, and no end to tell."""
-        return not self.rules and not self._waiting
-
-    def run(self, answers: Iterable[Prediction]) -> list[Prediction | Event]:
-        """Return the answers, in their order, each with the events that begin or end with it behind it."""
+    def run(self, batch: WindowBatch) -> None:
+        """Put behind each answer the events that begin or end with it."""
+        if not self.rules and not self._waiting:
+            return
         out: list[Prediction | Event] = [*self._take_waiting()]
-        for answer in answers:
+        for answer in batch.answers:
             out.append(answer)
             # No step without scores, where nothing on the device could answer, nor with readings that are suspect.
-            if answer.scores and not isinstance(answer, SuspectPrediction):
+            if isinstance(answer, Prediction) and answer.scores and not isinstance(answer, SuspectPrediction):
                 self._step(answer, out)
-        return out
+        batch.answers = out
 
     def _step(self, answer: Prediction, out: list[Prediction | Event]) -> None:
         key = answer.key
@@ -111,7 +109,7 @@ class EventTracker:
         return [_message(key, change, model) for change in changes]
 
     def finish(self) -> list[Event]:
-        """End all events that are open and forget all keys: nothing of them is kept over the stop that follows."""
+        """End all events that are open, and forget all keys."""
         out = self._take_waiting()
         for key, state in self._keys.items():
             out += self._events(key, ended(self.rules, state, "stopped"), self._model)

@@ -46,6 +46,7 @@ from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.quantile import outward
+from edge_runtime.signal.stage import LearningStage, WindowBatch
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class _Key:
     """Share of its windows that was hard, less the one that was asked; over the last `REMEMBERED`."""
 
 
-class AdaptiveGate:
+class AdaptiveGate(LearningStage):
     """Thresholds of all keys. All methods belong to the loop's thread.
 
     Args:
@@ -124,11 +125,6 @@ class AdaptiveGate:
         self._first = self._pool = 0.0
         self._pooled = 0
         self._unshown = 0
-
-    @property
-    def active(self) -> bool:
-        """Keys have thresholds of their own."""
-        return self._share > 0
 
     def use(self, manifest: Manifest) -> None:
         """Follow the scores of this bundle from now on; another model's scores say nothing of its."""
@@ -159,11 +155,17 @@ class AdaptiveGate:
         """
         self._model, self._unit = model, spread
         self._asked = self._share = share
+        self.active = share > 0
         limit = self._config.max_local_error
         self._promise = Promise(limit, share) if limit is not None and share else None
         self._first = self._pool = log_odds(threshold)
         self._pooled = 0
         self._keys.clear()
+
+    def run(self, batch: WindowBatch) -> None:
+        """Decide by the thresholds of keys in place of the task's, and learn from windows that are not suspect."""
+        decided = self.hard(batch.windows, batch.decision.trust, batch.suspects)
+        batch.decision = batch.decision._replace(hard=decided)
 
     def hard(
         self, windows: Sequence[Answered], trust: Sequence[float], suspects: Collection[tuple[str, int]] = ()
@@ -193,11 +195,11 @@ class AdaptiveGate:
             self._show()
         return decided
 
-    def learn(self, corrections: Iterable[tuple[bool, bool]]) -> None:
-        """Learn from what the cloud answered: whether each case was hard, which audits are not, and was upheld."""
+    def learn(self, outcomes: Iterable[tuple[bool, bool]]) -> None:
+        """Follow the share of audits that were upheld, where an error rate is promised."""
         promise = self._promise
         if promise is not None:
-            for hard, upheld in corrections:
+            for hard, upheld in outcomes:
                 if not hard:
                     promise.audit(wrong=not upheld)
             self._share = promise.share

@@ -9,14 +9,16 @@ import numpy as np
 from edge_runtime.answer.gate.audit import audited
 from edge_runtime.answer.gate.budget import Budget
 from edge_runtime.answer.handover import Escalation
+from edge_runtime.manifest import Manifest
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.serving.explain import Explainer
 from edge_runtime.model.serving.loading import Predictor
+from edge_runtime.signal.stage import Stage, WindowBatch
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Hard, Prediction, SuspectPrediction
 
 
-class Selection:
+class Selection(Stage):
     """Decides about one answer after the other. What is refused stays local and is counted by its reason.
 
     1. Answers of suspect readings are refused: no label of the cloud mends the sensor.
@@ -37,26 +39,41 @@ class Selection:
     def __init__(
         self, escalation: Escalation, budget: Budget, audit_share: float, explainer: Explainer | None, metrics: Metrics
     ) -> None:
-        self._escalation = escalation
+        self.escalation = escalation
         self._budget = budget
         self._explainer = explainer
         self._metrics = metrics
-        self.audit_share = audit_share
+        self._audit_share = audit_share
         self.history = 0
         """Samples of a case, by the bundle that answers."""
 
+    def use(self, manifest: Manifest) -> None:
+        """Make cases of as many samples as this bundle asks for, from now on."""
+        self.history = manifest.input.history
+
     def select(
         self,
-        windows: Sequence[Window],
+        batch: WindowBatch,
         predictions: Sequence[Prediction],
         trust: Sequence[float],
-        hard: list[Hard],
+        hard: int,
         explained: Predictor | None,
     ) -> None:
-        """Append the cases of answers to `hard`, one for each that no rule refuses; see `consider`."""
-        for window, prediction, score in zip(windows, predictions, trust, strict=True):
-            if prediction.hard or self.audit_share:
-                self.consider(window, prediction, score, hard, explained)
+        """Append the cases of a batch's answers to it, one for each that no rule refuses; see `consider`.
+
+        Args:
+            batch: windows, and where the cases go.
+            predictions: one for each window.
+            trust: the gate's score of each.
+            hard: number of predictions that are hard.
+            explained: see `consider`.
+        """
+        self._budget.seen(len(predictions))
+        if not hard and not self._audit_share:
+            return
+        for window, prediction, score in zip(batch.windows, predictions, trust, strict=True):
+            if prediction.hard or self._audit_share:
+                self.consider(window, prediction, score, batch.cases, explained)
 
     def consider(
         self, window: Window, prediction: Prediction, trust: float, hard: list[Hard], explained: Predictor | None
@@ -75,14 +92,14 @@ class Selection:
             dropped["suspect"] += 1
             return
         audit = not prediction.hard
-        if audit and not audited(prediction.id, self.audit_share):  # rule 2
+        if audit and not audited(prediction.id, self._audit_share):  # rule 2
             return
         self._metrics.counts["audit_total"] += audit
-        if reason := self._escalation.refuses():  # rule 3
+        if reason := self.escalation.refuses():  # rule 3
             dropped[reason] += 1
             return
         context = window.context
-        if len(context) < self.history and not self._escalation.takes_short():  # rule 4
+        if len(context) < self.history and not self.escalation.takes_short():  # rule 4
             dropped["context_short"] += 1
             return
         if refused := self._budget.spend(context.nbytes):  # rule 5

@@ -196,7 +196,7 @@ class KeptState:
         from edge_runtime.model.serving import example_requests  # noqa: PLC0415 - only where there may be examples
 
         def use() -> None:
-            pipeline.take_examples()
+            pipeline.teach()
             publish_status("examples", {"labels": examples.counts()})
 
         def restore(data: bytes) -> None:

@@ -43,7 +43,7 @@ class CachedModel:
     def __init__(self, model: Predictor, windows: int, distance: float, metrics: Metrics) -> None:
         require_cacheable(model, distance)
         self.max_batch = model.max_batch
-        self._model = model
+        self.model = model
         self._metrics = metrics
         self._bounds = np.float32(distance) * ranges(model.manifest) if distance else None
         self._answers: KeyTable[bytes, Float32] = KeyTable(windows)
@@ -57,12 +57,12 @@ class CachedModel:
     @property
     def manifest(self) -> Manifest:
         """See `Predictor`."""
-        return self._model.manifest
+        return self.model.manifest
 
     @property
     def variant(self) -> Variant:
         """See `Predictor`."""
-        return self._model.variant
+        return self.model.variant
 
     def predict(self, windows: Sequence[Window]) -> Answers:
         """See `Predictor`."""
@@ -72,9 +72,9 @@ class CachedModel:
         unknown = [position for position, row in enumerate(found) if row is None]
         self._metrics.counts["cache_misses_total"] += len(unknown)
         if unknown:
-            rows, _ = self._model.predict([windows[position] for position in unknown])
+            rows, _ = self.model.predict([windows[position] for position in unknown])
             if self._forget_others() and len(unknown) < len(windows):
-                return self._model.predict(windows)  # another model answers now: none of the kept answers is its own
+                return self.model.predict(windows)  # another model answers now: none of the kept answers is its own
             for position, row in zip(unknown, np.array(rows), strict=True):
                 found[position] = row
                 self._keep(windows[position], digests[position], row)
@@ -109,7 +109,12 @@ class CachedModel:
         return True
 
     def _answering(self) -> tuple[str, str]:
-        return self._model.manifest.model, self._model.variant.name
+        return self.model.manifest.model, self.model.variant.name
+
+
+def uncached(model: Predictor) -> Predictor:
+    """Return the model behind a cache, or the model itself."""
+    return model.model if isinstance(model, CachedModel) else model
 
 
 def require_cacheable(model: Predictor, distance: float) -> None:

@@ -9,6 +9,7 @@ from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.serving import fallback_chain as fallback_chains
+from edge_runtime.model.serving.cache import CachedModel
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.failover import FallbackChain
 from edge_runtime.model.serving.loading import Model, Predictor, load_model
@@ -49,6 +50,17 @@ class Host:
     def predictor(self) -> Predictor:
         """Return the fallback chain where there is one, else the model."""
         return self.fallback_chain or self.model
+
+    def cached(self, predictor: Predictor) -> Predictor:
+        """Return a predictor that keeps answers, where the configuration says so and the model has no states.
+
+        Raises:
+            ConfigError: its bundle does not state what `ModelConfig.cache_distance` is a share of.
+        """
+        windows = self._config.cache_windows
+        if not windows or predictor.states is not None:
+            return predictor
+        return CachedModel(predictor, windows, self._config.cache_distance, self._metrics)
 
     def open(self, loop: Loop, publish_status: Callable[[Mapping[str, object]], None]) -> None:
         """Open the fallback chain of the model that answers first, and those of others as they come.

@@ -13,24 +13,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.model.tasks.answers import AnswerTypes
 from edge_runtime.signal.windowing.window import Window
-from edge_runtime.types import Correction, Float32, Prediction
+from edge_runtime.types import Correction, Decision, Float32, Prediction
 
 ReplyValues = Literal["probabilities", "logits"]
 """Kind of numbers that the cloud's model answers with, where they are probabilities of labels."""
 
 Author = tuple[str, str]
 """Bundle (``name/version``) and variant that answered."""
-
-
-class Decision(NamedTuple):
-    """Decision about a batch: lists with one entry for each window."""
-
-    best: list[Any]
-    """What `Task.predictions` makes the answer of; of a classification the index of the most probable label."""
-    trust: list[float]
-    """The gate's score, 0 to 1."""
-    hard: list[bool]
-    """True where the score lies below the threshold."""
 
 
 class Finding(NamedTuple):

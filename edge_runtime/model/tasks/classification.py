@@ -16,11 +16,11 @@ from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec, Manifest
 from edge_runtime.manifest.surround import Fusion, Gain, SurroundGate
-from edge_runtime.model.tasks import Author, Decision, Finding, ReplyValues
+from edge_runtime.model.tasks import Author, Finding, ReplyValues
 from edge_runtime.model.tasks.answers import CLASSIFICATION, FusedCorrection
 from edge_runtime.model.tasks.fusion import fuse
 from edge_runtime.signal.windowing.window import Window
-from edge_runtime.types import Correction, Float32, Float64, Prediction
+from edge_runtime.types import Correction, Decision, Float32, Float64, Prediction
 
 PROBABILITIES = "probabilities"
 

@@ -15,10 +15,10 @@ import numpy as np
 from edge_runtime.base.oip import Array, TensorSpec
 from edge_runtime.errors import BundleError, CloudRejected
 from edge_runtime.manifest import Manifest
-from edge_runtime.model.tasks import Author, Decision, Finding, ReplyValues
+from edge_runtime.model.tasks import Author, Finding, ReplyValues
 from edge_runtime.model.tasks.answers import TYPES
 from edge_runtime.signal.windowing.window import Window
-from edge_runtime.types import Correction, Float32, Prediction
+from edge_runtime.types import Correction, Decision, Float32, Prediction
 
 Files = Callable[[str], Float32]
 """Reads an .npy file of the bundle."""

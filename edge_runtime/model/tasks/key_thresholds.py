@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,8 +32,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import AnomalyOutput
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.quantile import outward
-from edge_runtime.signal.windowing.window import Window
-from edge_runtime.types import Float32
+from edge_runtime.signal.stage import LearningStage, WindowBatch
 
 WARM_UP: Final = 20
 """Scores above the threshold that a warm-up can expect: its length is this by the rate."""
@@ -56,7 +54,7 @@ class _Key:
     """Distance between the thresholds for half and for twice the rate."""
 
 
-class KeyThresholds:
+class KeyThresholds(LearningStage):
     """Thresholds of all keys. All methods belong to the loop's thread.
 
     Args:
@@ -69,8 +67,6 @@ class KeyThresholds:
         self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._evicted)
         self._model = ""
         self._rate = 0.0
-        self.active = False
-        """The model that answers has thresholds for each key."""
 
     def use(self, manifest: Manifest) -> None:
         """Follow the scores of this bundle from now on; another model's scores say nothing of its."""
@@ -85,25 +81,20 @@ class KeyThresholds:
     def _warm_up(self) -> int:
         return math.ceil(round(WARM_UP / self._rate, 9))
 
-    def run(self, windows: Sequence[Window], scores: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
-        """Put the threshold of its key behind each score, and learn from the score.
+    def run(self, batch: WindowBatch) -> None:
+        """Put the threshold of its key behind each score, and learn from the score unless it is suspect.
 
-        Args:
-            windows: the scores' windows, those of a key in their order.
-            scores: (windows, 1).
-            suspects: places of windows from which nothing is learnt.
-
-        Returns:
-            (windows, 2); NaN as the threshold where it is still the bundle's.
+        The numbers become (windows, 2), with NaN as the threshold where it is still the bundle's.
         """
-        thresholds = np.full(len(windows), np.nan, np.float32)
-        for i, (window, score) in enumerate(zip(windows, scores[:, 0].tolist(), strict=True)):
+        scores, suspects = batch.numbers, batch.suspects
+        thresholds = np.full(len(scores), np.nan, np.float32)
+        for i, (window, score) in enumerate(zip(batch.windows, scores[:, 0].tolist(), strict=True)):
             state = self._keys.get_or_make(window.key, _Key)
             if not state.highest and state.seen:
                 thresholds[i] = state.threshold
             if math.isfinite(score) and window.place not in suspects:
                 self._learn(state, score)
-        return np.stack([scores[:, 0], thresholds], axis=1)
+        batch.numbers = np.stack([scores[:, 0], thresholds], axis=1)
 
     def _evicted(self, _key: str, _state: _Key) -> None:
         self._metrics.counts["threshold_keys_evicted_total"] += 1

@@ -30,7 +30,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Task
 from edge_runtime.model.tasks.embedding import Embedding, Examples
-from edge_runtime.signal.windowing.window import Window
+from edge_runtime.signal.stage import LearningStage, WindowBatch
 from edge_runtime.types import Float32
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def unpack_numbers(text: str) -> Float32:
         raise ValueError("numbers are no base64") from error
 
 
-class LearntExamples:
+class LearntExamples(LearningStage):
     """Examples of users. All methods belong to the loop's thread."""
 
     def __init__(self) -> None:
@@ -124,8 +124,6 @@ class LearntExamples:
         self._model = ""
         self._size = 0
         self._warned: set[str] = set()
-        self.active = False
-        """The model that answers is an embedding."""
 
     # -- with the model --------------------------------------------------------------------------------------------
 
@@ -158,13 +156,12 @@ class LearntExamples:
             return task
         return task.taught(as_examples(own))
 
-    def run(self, windows: Sequence[Window], numbers: Float32, suspects: Collection[tuple[str, int]] = ()) -> Float32:
-        """Remember the numbers of windows for a while (rule 5), not of suspect ones; returns them as they are."""
+    def run(self, batch: WindowBatch) -> None:
+        """Remember the numbers of windows for a while (rule 5), not of suspect ones."""
         self._recent.limit = min(RECENT, max(1, MAX_BYTES // (4 * self._size)))
-        for window, row in zip(windows, numbers, strict=True):
-            if window.place not in suspects and np.isfinite(row).all():
+        for window, row in zip(batch.windows, batch.numbers, strict=True):
+            if window.place not in batch.suspects and np.isfinite(row).all():
                 self._recent[window.id] = row.reshape(-1).copy()
-        return numbers
 
     # -- by request --------------------------------------------------------------------------------------------------
 
@@ -272,7 +269,7 @@ class LearntExamples:
         ]
         return orjson.dumps({"version": _VERSION, "answers": self._vectors, "examples": rows})
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes) -> bool:
         """Take what the run before has left.
 
         Raises:
@@ -285,6 +282,7 @@ class LearntExamples:
         self._warn()
         if counts := self.counts():
             log.info("examples: in use: %s", ", ".join(f"{label} {n}" for label, n in counts.items()))
+        return True
 
 
 def read_examples(data: bytes) -> tuple[str, list[Example]]:

@@ -50,6 +50,10 @@ class ModelHost(Protocol):
         """Open a fallback chain; once for each but the first one of the application."""
         ...
 
+    def cached(self, predictor: Predictor) -> Predictor:
+        """Return a predictor that keeps answers, where the configuration says so."""
+        ...
+
     def serves(self, model: Model, fallback_chain: FallbackChain | None) -> None:
         """Take note of the model that answers now. The caller closes the one before."""
         ...

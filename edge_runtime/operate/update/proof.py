@@ -28,7 +28,6 @@ from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import OutputContract
 from edge_runtime.model.serving.loading import Model
-from edge_runtime.model.tasks import Decision
 from edge_runtime.operate.update import check
 from edge_runtime.operate.update.config import UpdateConfig
 from edge_runtime.operate.update.job import Jobs
@@ -39,7 +38,7 @@ from edge_runtime.store.cases.case import SKIP, Rival
 from edge_runtime.store.cases.draw import PLACES, Sample
 from edge_runtime.store.cases.keeper import CaseKeeper
 from edge_runtime.store.cases.store import CaseStore
-from edge_runtime.types import Float32
+from edge_runtime.types import Decision, Float32
 
 log = logging.getLogger(__name__)
 

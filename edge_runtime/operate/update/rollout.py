@@ -339,6 +339,8 @@ class Rollout:
         windower = None
         if cut_anew:
             windower = windower_of(model.manifest.input, self._context.window, self._metrics)
+        if not trial:  # of a candidate every window is asked
+            predictor = self._context.host.cached(predictor)
         self._context.pipeline.replace(predictor, model.task(self._context.threshold), windower, trial=trial)
 
     def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:

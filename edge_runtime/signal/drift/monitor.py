@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,7 @@ from edge_runtime.signal.drift.latch import RELEASE, Latch, Ring
 from edge_runtime.signal.drift.own_past import Beginning, Distance
 from edge_runtime.signal.drift.repair import LIMIT, RepairTest
 from edge_runtime.signal.intake.lines import Lines
+from edge_runtime.signal.stage import LearningStage, WindowBatch
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float64
 
@@ -66,7 +67,7 @@ class _Key:
         self.beginning: Beginning | None = None
 
 
-class Drift:
+class Drift(LearningStage):
     """Detectors of a bundle, for all keys. All methods belong to the loop's thread.
 
     Args:
@@ -108,14 +109,9 @@ class Drift:
         self._judge = judge if judge is not None and (judge.repairs or judge.own) else None
         self.active = self._judge is not None
 
-    def run(self, windows: Sequence[Window], suspects: dict[tuple[str, int], str]) -> None:
-        """Check windows, in order for each key.
-
-        Args:
-            windows: all that are to be answered.
-            suspects: why the intake suspects windows, by place; what is found here is written there, too.
-        """
-        judge = self._judge
+    def run(self, batch: WindowBatch) -> None:
+        """Mark windows that are suspect, besides those that the intake suspects."""
+        judge, windows, suspects = self._judge, batch.windows, batch.suspects
         if judge is None:
             return
         every = judge.every
@@ -171,12 +167,12 @@ class Drift:
         for cause in key.alarms:
             self._metrics.gauges[_gauge(cause)] -= 1
 
-    def reset(self, name: str) -> bool:
-        """Let a key begin again with its next window, as one that was never seen; False if it was not."""
-        key = self._keys.pop(name, None)
-        if key is not None:
-            self._forget(name, key)
-        return key is not None
+    def reset(self, keys: Collection[str]) -> set[str]:
+        """See `Stage`: a key begins again as one that was never seen."""
+        known = {name for name in keys if name in self._keys}
+        for name in known:
+            self._forget(name, self._keys.pop(name))
+        return known
 
     # -- what is found -----------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from edge_runtime.signal.intake.rate import RateChange, RateCheck
 from edge_runtime.signal.intake.spectrum import Cut, KeySpectrum, SpectrumCheck
 from edge_runtime.signal.intake.stuck import KeyStuck, Stuck, StuckCheck
 from edge_runtime.signal.intake.unit import KeySpan, Misfit, UnitCheck, is_sound
+from edge_runtime.signal.stage import Stage, WindowBatch
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Reading
 
@@ -79,7 +80,7 @@ class _Key:
         that it concerns."""
 
 
-class Intake:
+class Intake(Stage):
     """Checks of all keys. Bounded: `max_keys` keys are held, the one that came first leaves.
 
     Args:
@@ -89,6 +90,8 @@ class Intake:
             and the gauge ``suspect_keys{reason="rate"}``.
         clock: monotonic time, for the number of log lines.
     """
+
+    active = True
 
     def __init__(self, config: IntakeConfig, max_keys: int, metrics: Metrics, clock: Clock) -> None:
         self._checks = frozenset(config.checks)
@@ -136,15 +139,11 @@ class Intake:
             if rate.changes:
                 self._note_rates(rate)
 
-    def run(self, windows: Sequence[Window]) -> dict[tuple[str, int], str]:
-        """Check windows, in order for each key.
-
-        Returns:
-            Why a window is suspect, by place, for example ``rate`` or ``rate,stuck``; the others are missing.
-        """
-        marked: dict[tuple[str, int], str] = {}
+    def run(self, batch: WindowBatch) -> None:
+        """Mark windows that are suspect, for example ``rate`` or ``rate,stuck``."""
+        marked = batch.suspects
         get = self._keys.get
-        for window in windows:
+        for window in batch.windows:
             key = get(window.key)
             if key is None:
                 key = self._new_key(window.key)
@@ -156,7 +155,6 @@ class Intake:
                 marked[window.place] = ",".join(reasons)
                 for reason in reasons:
                     self._metrics.counts[f'suspect_windows_total{{reason="{reason}"}}'] += 1
-        return marked
 
     def _check(self, key: _Key, window: Window) -> None:
         slot = window.slot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from edge_runtime.answer.durability import Late, Play
+from edge_runtime.answer.durability import Durability, Late, Play
 from edge_runtime.base.system.group_commit import GroupCommit
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import Clock
@@ -81,7 +81,7 @@ class _State(Enum):
     """Everything."""
 
 
-class ReadingLog:
+class ReadingLog(Durability):
     """Between a pipeline and its reading log file. All methods belong to the loop's thread.
 
     Args:
@@ -96,7 +96,7 @@ class ReadingLog:
         events: states of answers that are written down with the readings.
     """
 
-    writes_readings = True
+    keeps_windows = writes_readings = True
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_runtime.answer.durability import Play
+from edge_runtime.answer.durability import Durability, Late, Play
 from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError, StoreInUse, StoreUnusable
 from edge_runtime.manifest import InputContract
@@ -40,7 +40,7 @@ from edge_runtime.types import Done
 log = logging.getLogger(__name__)
 
 
-class SavedWindows:
+class SavedWindows(Durability):
     """Begun windows of the default mode, over an orderly stop. All methods belong to the loop's thread.
 
     Args:
@@ -53,7 +53,7 @@ class SavedWindows:
         events: states of answers that are kept with the windows.
     """
 
-    writes_readings = False
+    keeps_windows = True
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SavedWindows:
         contract: InputContract,
         config: WindowConfig,
         windower: AnyWindower,
-        _late: object = None,
+        late: Late | None = None,  # noqa: ARG002 - the file is read at once
         play: Play | None = None,
     ) -> tuple[list[Window], Done]:
         """Restore what an orderly stop has saved (rule 2).
@@ -87,6 +87,7 @@ class SavedWindows:
             contract: what a window is.
             config: how samples are ordered.
             windower: fresh.
+            late: called for nothing.
             play: see `Progress.restore`.
 
         Returns:
@@ -130,9 +131,6 @@ class SavedWindows:
         """Save these states of a model from now on."""
         self._progress.keep(model)
 
-    def save(self, _windower: AnyWindower) -> None:
-        """Nothing is written before the stop."""
-
     def change(self, contract: InputContract, _windower: AnyWindower) -> None:
         """Windows are other ones from now on."""
         self._progress.use(contract, self._config)
@@ -141,14 +139,6 @@ class SavedWindows:
     def marks(self) -> tuple[int, int]:
         """See `Progress.marks`."""
         return self._progress.marks
-
-    def drained(self) -> bool:
-        """Nothing waits for the disk."""
-        return True
-
-    def write(self, _readings: object, done: Done) -> None:
-        """Nothing is written for a reading."""
-        done()
 
     def flush_iteration(self, windows: Sequence[Window], _windower: AnyWindower) -> Done | None:
         """Remember the windows of an iteration until `Done` is called."""

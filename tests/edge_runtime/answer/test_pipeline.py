@@ -10,9 +10,11 @@ import numpy as np
 import orjson
 import pytest
 
+from edge_runtime.answer.gate.adaptive import AdaptiveGate
 from edge_runtime.answer.gate.budget import Budget
 from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.gate.selection import Selection
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
@@ -21,11 +23,14 @@ from edge_runtime.manifest import Manifest, Surround
 from edge_runtime.manifest.surround import SurroundGate
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.engines.base import Array, TensorSpec
+from edge_runtime.model.serving.cache import CachedModel
+from edge_runtime.model.serving.explain import Explainer
 from edge_runtime.model.serving.loading import LoadedVariant
 from edge_runtime.model.tasks.answered import Answered
 from edge_runtime.model.tasks.classification import Classification
 from edge_runtime.signal.intake.config import IntakeConfig
 from edge_runtime.signal.intake.intake import Intake
+from edge_runtime.signal.stage import Stage
 from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.types import Answer, Event, Prediction, Reading, SuspectPrediction
 from tests.edge_runtime.answer.escalations import HeldEscalation
@@ -107,19 +112,21 @@ def bench(
     config = config or GateConfig()
     clock, metrics, sink, escalation = SimulatedClock(), Metrics(), HeldSink(), HeldEscalation()
     engine = MeanEngine(channel_axis=1 if m.variants[0].layout == "NCW" else 2)
+    model = LoadedVariant(m, m.variants[0], engine, max_batch)
+    explainer = Explainer(explain, model, clock, metrics) if explain else None
     pipeline = Pipeline(
-        model=LoadedVariant(m, m.variants[0], engine, max_batch),
+        model=CachedModel(model, *cache, metrics) if cache[0] else model,
         windower=Windower(m.input, metrics=metrics),
-        task=Classification(m),
-        budget=Budget(config, clock),
+        stages=Stages(
+            intake=Intake(IntakeConfig(), 100, metrics, clock) if checked else Stage(),
+            task=Classification(m),
+        ),
         sinks=[sink],
-        escalation=escalation if cloud else None,
+        escalation=Selection(escalation, Budget(config, clock), config.audit_share, explainer, metrics)
+        if cloud
+        else None,
         metrics=metrics,
         clock=clock,
-        audit_share=config.audit_share,
-        intake=Intake(IntakeConfig(), 100, metrics, clock) if checked else None,
-        cache=cache,
-        explain_share=explain,
     )
     return Bench(pipeline, engine, sink, escalation, metrics, clock)
 
@@ -521,7 +528,8 @@ def test_the_share_is_of_the_windows_that_a_reduced_rate_leaves() -> None:
 
 def test_suspect_windows_are_hard_and_move_no_threshold() -> None:
     b = bench(held(), checked=True)
-    gate = b.pipeline._gate
+    gate = b.pipeline._stages.gate
+    assert isinstance(gate, AdaptiveGate)
     play_levels(b, 600, step_s=0.2)  # half the samples that the model takes
     assert {p.hard for p in predictions(b)[-50:]} == {True}
     before = gate.save()

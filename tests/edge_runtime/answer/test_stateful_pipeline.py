@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.io.sinks.memory import MemorySink
@@ -44,10 +42,8 @@ class Bench:
         self.pipeline = Pipeline(
             model=model,
             windower=Windower(model.manifest.input, metrics=self.metrics),
-            task=build_task(model.manifest),
-            budget=Budget(GateConfig(), clock, model.manifest.input.case_bytes),
+            stages=Stages(task=build_task(model.manifest)),
             sinks=[self.sink],
-            escalation=None,
             metrics=self.metrics,
             clock=clock,
         )

@@ -28,6 +28,7 @@ from edge_runtime.store.durable.state_file import read_part
 from edge_runtime.tools.cli import main
 from edge_runtime.types import Correction, Event, Prediction
 from tests.edge_runtime.app.task_apps import APP, CLOUD, Fed, N, Until
+from tests.edge_runtime.batches import marks_after
 from tests.edge_runtime.signal.drift.sensors import described, reference, streamed
 from tests.edge_runtime.signal.drift.sensors import windows as sensor_windows
 from tests.task_bundles import CHANNELS, FILES, OUTPUTS, RATE_HZ, expected, samples, task_bundle
@@ -171,7 +172,7 @@ def test_what_an_update_first_brings_to_learn_outlives_the_application(tmp_path:
     app = App(parse(text, tmp_path / "app.toml"), sources=[Silent()], sinks=[MemorySink()])
     assert not app.drift.active
     app.drift.use(described(reference()))
-    app.drift.run(streamed(sensor_windows(15)), {})
+    marks_after(app.drift, streamed(sensor_windows(15)))
     app.stop()
     assert app.run()
     again = Drift(DriftConfig(), 10, Metrics(), SystemClock())

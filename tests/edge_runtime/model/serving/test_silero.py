@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from edge_export.package.pack import VariantSource, pack
 
-from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.io.recordings.wav import read_sound
 from edge_runtime.io.sinks.memory import MemorySink
@@ -65,10 +63,8 @@ def pipeline(model: Model, sink: MemorySink, metrics: Metrics) -> Pipeline:
     return Pipeline(
         model=model,
         windower=Windower(contract, metrics=metrics),
-        task=model.task(),
-        budget=Budget(GateConfig(), clock, contract.case_bytes),
+        stages=Stages(task=model.task()),
         sinks=[sink],
-        escalation=None,
         metrics=metrics,
         clock=clock,
     )

@@ -14,6 +14,7 @@ from edge_runtime.model.tasks.build import build_task
 from edge_runtime.model.tasks.key_thresholds import KeyThresholds
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
+from tests.edge_runtime.batches import numbers_after
 from tests.edge_runtime.manifests import manifest
 
 BLANK = np.zeros((4, 2), np.float32)
@@ -35,7 +36,7 @@ def windows(keys: list[str]) -> list[Window]:
 
 def play(of: KeyThresholds, scores: Float32, key: str = "k") -> Float32:
     """Threshold for each score of a key, one call each."""
-    made = [of.run(windows([key]), np.array([[score]], np.float32))[0, 1] for score in scores]
+    made = [numbers_after(of, windows([key]), np.array([[score]], np.float32))[0, 1] for score in scores]
     return np.array(made, np.float32)
 
 
@@ -85,7 +86,7 @@ def test_keys_do_not_touch_each_other_and_a_batch_is_as_good_as_one_after_anothe
     keys = [f"k{i}" for i in rng.integers(0, 3, 900)]
     scores = rng.standard_normal((900, 1)).astype(np.float32)
     together, apart = begun(), begun()
-    made = [together.run(windows(keys)[at : at + 7], scores[at : at + 7]) for at in range(0, 900, 7)]
+    made = [numbers_after(together, windows(keys)[at : at + 7], scores[at : at + 7]) for at in range(0, 900, 7)]
     found = np.concatenate(made)[:, 1]
     for key in set(keys):
         of = [i for i, one in enumerate(keys) if one == key]
@@ -99,7 +100,7 @@ def test_nothing_is_learnt_of_numbers_that_are_none_nor_of_suspect_readings() ->
     play(of, scores[:200])
     assert np.isnan(play(of, scores[200:201])).all(), "one score is missing from the warm-up"
     before = of.save()
-    of.run(windows(["k"]), np.array([[1e9]], np.float32), {("k", 0)})
+    numbers_after(of, windows(["k"]), np.array([[1e9]], np.float32), {("k", 0)})
     assert of.save() == before
 
 
@@ -141,7 +142,7 @@ def test_keys_are_bounded_and_those_that_leave_are_counted() -> None:
     metrics = Metrics()
     of = begun(max_keys=2, metrics=metrics)
     for key in ("a", "b", "a", "c"):
-        of.run(windows([key]), np.ones((1, 1), np.float32))
+        numbers_after(of, windows([key]), np.ones((1, 1), np.float32))
     assert metrics.counts["threshold_keys_evicted_total"] == 1
     assert b'"b"' not in of.save()
 

@@ -26,6 +26,7 @@ from edge_runtime.model.tasks.learnt_examples import (
 )
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
+from tests.edge_runtime.batches import numbers_after
 from tests.task_bundles import OUTPUTS, task_bundle
 
 BARE = EmbeddingOutput(size=2, distance="l2", k=1)
@@ -80,7 +81,7 @@ def test_a_window_is_named_by_the_id_of_its_prediction(manifest: Manifest) -> No
     windows = [window(slot) for slot in range(RECENT + 2)]
     rows = np.arange(2 * len(windows), dtype=np.float32).reshape(-1, 2)
     rows[-1] = np.nan
-    examples.run(windows, rows, {("k", RECENT)})
+    numbers_after(examples, windows, rows, {("k", RECENT)})
     assert examples.add_windows("door", ["k@5"]) == 1
     assert label_of(examples, manifest, 10, 11) == "door"
     for gone in ("k@nothing", f"k@{RECENT}", f"k@{RECENT + 1}"):
@@ -89,7 +90,7 @@ def test_a_window_is_named_by_the_id_of_its_prediction(manifest: Manifest) -> No
         ):
             examples.add_windows("door", ["k@6", gone])
     assert examples.counts() == {"door": 1}, "all of them or none"
-    examples.run([window(9000 + i) for i in range(RECENT)], rows[:RECENT])
+    numbers_after(examples, [window(9000 + i) for i in range(RECENT)], rows[:RECENT])
     with pytest.raises(StoreError, match="none of the last"):
         examples.add_windows("door", ["k@5"])
 

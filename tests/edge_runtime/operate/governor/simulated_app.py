@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_runtime.answer.gate.budget import Budget
 from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.manifest import Channel, File, GateSpec, InputContract, Manifest, OutputContract, Variant
@@ -66,7 +66,7 @@ class Bench:
         self.budget = Budget(GateConfig(max_share=0.8), self.clock)
         self.pipeline = Pipeline(
             model=self.model, windower=Windower(self.model.manifest.input, metrics=self.metrics),
-            task=Classification(self.model.manifest), budget=self.budget, sinks=[self.sink], escalation=None,
+            stages=Stages(task=Classification(self.model.manifest)), sinks=[self.sink],
             metrics=self.metrics, clock=self.clock,
         )  # fmt: skip
         self.keys = [f"k{i}" for i in range(keys)]

@@ -11,9 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edge_runtime.answer.gate.budget import Budget
-from edge_runtime.answer.gate.config import GateConfig
-from edge_runtime.answer.pipeline import Pipeline
+from edge_runtime.answer.pipeline import Pipeline, Stages
 from edge_runtime.clock import SimulatedClock, SystemClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.metrics import Metrics
@@ -263,8 +261,8 @@ def test_a_hopeless_run_ends_before_its_time() -> None:
 def answering(model: LoadedVariant, answers: Answers, metrics: Metrics) -> Pipeline:
     clock, manifest = SimulatedClock(), model.manifest
     return Pipeline(
-        model=model, windower=Windower(manifest.input), task=Classification(manifest), sinks=[answers],
-        budget=Budget(GateConfig(), clock), escalation=None, metrics=metrics, clock=clock,
+        model=model, windower=Windower(manifest.input), stages=Stages(task=Classification(manifest)), sinks=[answers],
+        metrics=metrics, clock=clock,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from edge_runtime.signal.drift.features import features, measure
 from edge_runtime.signal.drift.monitor import Drift
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float32
+from tests.edge_runtime.batches import marks_after
 from tests.edge_runtime.manifests import manifest
 
 CHANNELS = ("ax", "ay", "az")
@@ -88,7 +89,7 @@ def drift_of(*detectors: Detector, max_keys: int = 100, known: Manifest | None =
 def look(drift: Drift, x: Float32, key: str = "w", first: int = 0, marks: Marks | None = None) -> Marks:
     marks = {} if marks is None else marks
     for window in streamed(x, key, first):
-        drift.run([window], marks)
+        marks_after(drift, [window], marks)
     return marks
 
 

@@ -14,6 +14,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.signal.drift.config import DriftConfig
 from edge_runtime.signal.drift.latch import CALM, LOOKS
 from edge_runtime.signal.drift.monitor import Drift
+from tests.edge_runtime.batches import marks_after
 from tests.edge_runtime.signal.drift.sensors import (
     Marks,
     described,
@@ -91,7 +92,7 @@ def test_a_reason_of_the_intake_stands_beside_one_of_drift() -> None:
     look(drift, swapped(windows(30)))
     (window,) = streamed(swapped(windows(1)), first=30)
     marks = {("w", window.slot): "unit"}
-    drift.run([window], marks)
+    marks_after(drift, [window], marks)
     assert marks == {("w", window.slot): "orientation,unit"}
 
 
@@ -113,8 +114,8 @@ def test_a_reset_takes_the_sensor_as_it_is_now() -> None:
     other = windows(60, seed=7) * np.array([1, 1, 4], np.float32)
     look(drift, other, first=60)
     assert drift.alarms
-    assert drift.reset("w")
-    assert not drift.reset("w")
+    assert drift.reset(["w"])
+    assert not drift.reset(["w"])
     look(drift, other, first=120)
     assert drift.alarms == []
     assert metrics.gauges['drift_alarms{cause="changed"}'] == 0
@@ -182,10 +183,10 @@ def test_keys_in_one_call_are_as_those_in_many() -> None:
     streams = [streamed(swapped(windows(30)), "a"), streamed(windows(30, seed=4), "b")]
     mixed = [window for pair in zip(*streams, strict=True) for window in pair]
     at_once: Marks = {}
-    together.run(mixed, at_once)
+    marks_after(together, mixed, at_once)
     apart: Marks = {}
     for window in mixed:
-        alone.run([window], apart)
+        marks_after(alone, [window], apart)
     assert at_once == apart
     assert together.alarms == alone.alarms
 

@@ -14,6 +14,7 @@ from edge_runtime.signal.intake.intake import Intake
 from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.types import Float32, Reading
 from tests.edge_runtime.base.media.sounds import resampled
+from tests.edge_runtime.batches import marks_after
 from tests.edge_runtime.manifests import manifest
 
 RATE = 8000
@@ -61,4 +62,4 @@ class Microphone:
             reading = Reading(key, 1000 + (self.samples + np.arange(len(piece))) / RATE, piece)
             self.samples += len(piece)
             self.intake.read([reading])
-            self.marks |= self.intake.run(self.windower.push([reading]))
+            self.marks |= marks_after(self.intake, self.windower.push([reading]))

@@ -20,6 +20,7 @@ from edge_runtime.signal.intake.lines import LINES, LINES_S
 from edge_runtime.signal.windowing.join import JoinedWindower
 from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.types import Float32, Float64, Reading
+from tests.edge_runtime.batches import marks_after
 from tests.edge_runtime.manifests import manifest
 
 RATE = 50.0
@@ -47,7 +48,7 @@ class Device:
         self.intake.read(readings)
         windows = self.windower.push(readings)
         self.windows += [(window.key, window.slot) for window in windows]
-        self.marks |= self.intake.run(windows)
+        self.marks |= marks_after(self.intake, windows)
 
     @property
     def counts(self) -> dict[str, float]:
@@ -215,7 +216,7 @@ def test_checks_can_be_left_out() -> None:
     intake.use(WATCH)
     readings = [Reading("w", times(1500, 25), values[:1500])]
     intake.read(readings)
-    assert not intake.run(Windower(WATCH.input).push(readings))
+    assert not marks_after(intake, Windower(WATCH.input).push(readings))
 
 
 def test_a_rate_at_which_no_window_is_completed_is_said_all_the_same(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,7 @@ from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.store.durable.window_state import SavedWindows
 from edge_runtime.types import Done, Event, Prediction, Reading
 from tests.edge_runtime.answer.events.streams import with_rules
+from tests.edge_runtime.batches import answers_after, numbers_after
 from tests.edge_runtime.store.durable.bench import Bench
 from tests.edge_runtime.store.durable.streams import contract
 
@@ -101,7 +102,7 @@ class Run:
         self.left = self.left._replace(seq=entry.seq, entries=[*self.left.entries, entry], acked=self.progress.acked)
         if safe is None:
             self.write_snapshot()
-        answers = self.events.run([self.answered(window) for window in [*self.again, *windows]])
+        answers = answers_after(self.events, [self.answered(window) for window in [*self.again, *windows]])
         self.again = []
         told = [one for one in answers if isinstance(one, Event) or self.over_time.active]
         self.unsafe.append((self.waiting, told))
@@ -110,7 +111,7 @@ class Run:
     def answered(self, window: Window) -> Prediction:
         plain = answer(window)
         if self.over_time.active:
-            scores = self.over_time.run([window], np.array([plain.scores], np.float32))
+            scores = numbers_after(self.over_time, [window], np.array([plain.scores], np.float32))
             plain.scores = scores[0].tolist()
         return plain
 
@@ -180,7 +181,7 @@ def test_a_filter_that_changes_begins_keys_again_and_keeps_their_events() -> Non
     run.write_snapshot()
     other = replace(FILTER, weight=1.0)
     after = Run(run.left, RULES, other)
-    assert not after.over_time.reset("k0")
+    assert not after.over_time.reset(["k0"])
     after.take(readings([0.1] * 40)[20:])
     assert any(isinstance(one, Event) and one.kind == "end" and one.reason == "off" for one in after.ack(0))
 
@@ -209,7 +210,7 @@ def test_iterations_without_a_reading_leave_no_hole(tmp_path: Path, crash_at: in
         windows = bench.recovered
         for reading in part:
             windows = [*windows, *bench.turn(reading)]
-            found += lines([one for one in events.run(map(answer, windows)) if isinstance(one, Event)])
+            found += lines([one for one in answers_after(events, map(answer, windows)) if isinstance(one, Event)])
             bench.settle()
             windows = bench.turn()
         folder = bench.crash(folder / "crashed")
@@ -228,7 +229,9 @@ def test_saved_windows_carry_an_open_event_over_an_orderly_stop(tmp_path: Path) 
         saved.begin()
         windows = windower.push(part)
         done = saved.flush_iteration(windows, windower)
-        found += lines([one for one in events.run([answer(w) for w in [*again, *windows]]) if isinstance(one, Event)])
+        found += lines(
+            [one for one in answers_after(events, [answer(w) for w in [*again, *windows]]) if isinstance(one, Event)]
+        )
         safe()
         if done is not None:
             done()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import partial
 from io import StringIO
 from itertools import islice
@@ -29,10 +29,10 @@ from edge_runtime import units
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Codec, Notice
 from edge_runtime.io.codecs.conversion import converted
-from edge_runtime.io.codecs.document_config import DEFAULT_TIME, DocumentConfig
+from edge_runtime.io.codecs.document_config import DocumentConfig, FieldConfig
 from edge_runtime.io.codecs.fields import FieldReader
 from edge_runtime.io.codecs.json import as_text
-from edge_runtime.io.codecs.numbers import MAX_BYTES, MAX_LINES, StampUnit
+from edge_runtime.io.codecs.numbers import MAX_LINES
 from edge_runtime.manifest import Channel
 from edge_runtime.types import Reading
 
@@ -43,7 +43,7 @@ _HEADERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CsvConfig:
+class CsvConfig(FieldConfig):
     """Settings of the CSV codec."""
 
     type: Literal["csv"] = "csv"
@@ -51,38 +51,12 @@ class CsvConfig:
     """Names of the columns, in order; ``-`` skips one. Empty: the first row of each message names them."""
     separator: str = ","
     """One character between cells; a space stands for any white space."""
-    decimal: Literal[".", ","] = "."
-    """Mark before the fraction of a number."""
     pair: str = ""
     """One character between name and value, where each cell has both, as in ``temperature:22.5``."""
-    time: str = DEFAULT_TIME
-    """Column of the time stamp; empty: none, and the last row counts as taken on arrival. The same holds, with a
-    warning, where the default column is missing."""
-    time_unit: StampUnit = "s"
-    """As for documents (`edge_runtime.io.codecs.document_config.DocumentConfig`)."""
-    time_step_s: float = 0.0
-    """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
-    key: str = "key"
-    """Column or tag of the key; read only where the topic gives none."""
-    channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to its name in the message; channels left out are called as in the model."""
-    partial: bool = False
-    """A sample may lack channels; other messages or sources bring them."""
-    select: dict[str, str] = field(default_factory=dict)
-    """Column to text: only rows count in which all these columns hold these texts."""
-    units: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to the unit in which its numbers come; stronger than a unit in the column's name."""
-    words: dict[str, float] = field(default_factory=dict)
-    """Number of a word, as ``{ON = 1, OFF = 0}``."""
-    missing: tuple[str, ...] = ()
-    """Further texts that stand for no value, as ``["-127"]``; ``nan``, ``unknown`` and their like do anyway."""
-    rate_hz: float = 0.0
-    """Rows per second where they have no stamp; 0: the model's own rate."""
-    max_bytes: int = MAX_BYTES
     max_samples: int = MAX_LINES
-    """Most samples in a message."""
 
     def __post_init__(self) -> None:
+        FieldConfig.__post_init__(self)
         marks = (self.separator, self.pair or ":")
         named = [column for column in self.columns if column != "-"]
         wrong = {
@@ -95,9 +69,6 @@ class CsvConfig:
                 self.pair == self.separator or (self.decimal == "," and "," in marks)
             ),
             "columns must have names that differ; '-' skips a column": len(set(named)) < len(named),
-            "time_step_s must be 0 (stamps are exact) to 3600": not 0 <= self.time_step_s <= 3600,
-            "rate_hz must be 0 (the model's rate) to 1e6": not 0 <= self.rate_hz <= 1e6,
-            "max_bytes and max_samples must be at least 1": min(self.max_bytes, self.max_samples) < 1,
         }
         if text := next((text for text, holds in wrong.items() if holds), ""):
             raise ValueError(text)
@@ -224,11 +195,9 @@ def _load_table(
     notice: Notice | None = None,
 ) -> Codec:
     names = [channel.name for channel in channels]
+    shared = {one.name: getattr(config, one.name) for one in fields(FieldConfig)}
     document = DocumentConfig(
-        samples=".", channels=_mapping(config, columns, names),
-        time=config.time, time_unit=config.time_unit, key=config.key, partial=config.partial, select=config.select,
-        units=config.units, words=config.words, missing=config.missing, rate_hz=config.rate_hz,
-        max_bytes=config.max_bytes, max_samples=config.max_samples,
+        **shared | {"channels": _mapping(config, columns, names), "decimal": "."}, samples="."
     )  # fmt: skip
     table = TableCodec(config, columns, FieldReader(document, names, rate_hz, notice=notice))
     return converted(table, document.stated_units(names), channels, document.brings(names))

@@ -1,4 +1,4 @@
-"""Configuration of document codecs: JSON, MessagePack and CBOR share it."""
+"""Configurations that codecs share: of named channels, of fields, and of documents (JSON, MessagePack and CBOR)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,31 @@ DEFAULT_TIME = "t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentConfig:
-    """Layout of a document. Paths are dotted (``payload.imu.ax``), as `edge_runtime.io.codecs.paths` says."""
+class NamedConfig:
+    """Settings of codecs whose messages name channels."""
+
+    channels: dict[str, str] = field(default_factory=dict)
+    """Channel name of the model to its name in the message; channels left out are called as in the model."""
+    partial: bool = False
+    """A sample may lack channels; other messages or sources bring them."""
+    time_step_s: float = 0.0
+    """Step in which stamps count where that is coarser than samples come: 1 for whole seconds. Samples with the same
+    stamp are then spread by their rate, in the order of arrival (`edge_runtime.io.codecs.coarse_stamps`). 0: stamps are
+    exact."""
+    max_bytes: int = MAX_BYTES
+    max_samples: int = MAX_SAMPLES
+    """Most samples in a message."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.time_step_s <= 3600:
+            raise ValueError("time_step_s must be 0 (stamps are exact) to 3600")
+        if self.max_bytes < 1 or self.max_samples < 1:
+            raise ValueError("max_bytes and max_samples must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldConfig(NamedConfig):
+    """Settings of codecs whose numbers may be texts: documents and CSV. Of CSV, a field is a column."""
 
     time: str = DEFAULT_TIME
     """Field of the time stamp; empty: messages carry none, and their last sample counts as taken on arrival. The same
@@ -24,27 +47,11 @@ class DocumentConfig:
     time_unit: StampUnit = "s"
     """Unit of numeric stamps since 1970, or ``iso8601`` for texts (UTC unless they say otherwise). ``auto``: texts are
     ISO 8601 unless they are numbers; numbers are in the unit in which they are a date from 1973 to 5138."""
-    time_step_s: float = 0.0
-    """Step in which stamps count where that is coarser than samples come: 1 for whole seconds. Samples with the same
-    stamp are then spread by their rate, in the order of arrival (`edge_runtime.io.codecs.coarse_stamps`). 0: stamps are
-    exact."""
     key: str = "key"
     """Field of the key; read only where the topic gives none, since a broker vouches for topics, not for payloads."""
-    values: str = "values"
-    """Field of the samples, unless `channels` maps them; ``.`` where the message itself is them."""
-    channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to field; all channels, unless the codec is `partial`."""
-    samples: str = ""
-    """With `channels`: field of a list of objects, one per sample; ``.`` where the message is that list. ``*`` where
-    the message is an object whose fields are keys, each with a sample or a list of them; also ``devices.*``."""
-    partial: bool = False
-    """A message may bring some of the channels; others come in other messages of the same key. Without `channels` and
-    `order`, each channel is a field of its own name."""
     select: dict[str, str] = field(default_factory=dict)
     """Field to value, as ``{name = "accelerometer"}``: of `samples`, or else of the messages, only those count in which
     all fields have these values."""
-    order: tuple[str, ...] = ()
-    """Channels of `values` in the order in which they stand there, where it is not the model's; ``-`` skips one."""
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit in which its numbers come, as ``{ax = "m/s2"}``; they are converted to the
     model's. A field's name may state it as well: ``ax (m/s2)``."""
@@ -55,27 +62,43 @@ class DocumentConfig:
     missing: tuple[str, ...] = ()
     """Further texts or numbers that stand for no value, as ``["-127"]``; ``unknown``, ``nan`` and their like do anyway
     (`edge_runtime.io.codecs.cells.MISSING`)."""
+    rate_hz: float = 0.0
+    """Samples per second within a message that has one stamp, or none; 0: the model's own rate."""
+
+    def __post_init__(self) -> None:
+        NamedConfig.__post_init__(self)
+        if not 0 <= self.rate_hz <= 1e6:
+            raise ValueError("rate_hz must be 0 (the model's rate) to 1e6")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentConfig(FieldConfig):
+    """Layout of a document. Paths are dotted (``payload.imu.ax``), as `edge_runtime.io.codecs.paths` says."""
+
+    channels: dict[str, str] = field(default_factory=dict)
+    """Channel name of the model to field; all channels, unless the codec is `partial`."""
+    partial: bool = False
+    """A message may bring some of the channels; others come in other messages of the same key. Without `channels` and
+    `order`, each channel is a field of its own name."""
+    values: str = "values"
+    """Field of the samples, unless `channels` maps them; ``.`` where the message itself is them."""
+    samples: str = ""
+    """With `channels`: field of a list of objects, one per sample; ``.`` where the message is that list. ``*`` where
+    the message is an object whose fields are keys, each with a sample or a list of them; also ``devices.*``."""
+    order: tuple[str, ...] = ()
+    """Channels of `values` in the order in which they stand there, where it is not the model's; ``-`` skips one."""
     block: BlockConfig | None = None
     """Layout of packed numbers: base64 in texts, and bytes, in `values` or in the channels' fields. None: no text is
     such a block, and bytes are little-endian float32."""
-    rate_hz: float = 0.0
-    """Samples per second within a message that has one stamp; 0: the model's own rate."""
-    max_bytes: int = MAX_BYTES
-    max_samples: int = MAX_SAMPLES
 
     def __post_init__(self) -> None:
+        FieldConfig.__post_init__(self)
         if self.samples and not self.channels and not self.partial:
             raise ValueError("samples needs channels: which field of each object is which channel")
         if not self.values or "." in (self.time, self.key):
             raise ValueError("values must name a field; '.' is for values and samples alone")
         if self.order and (self.channels or self.samples):
             raise ValueError("order says how values are ordered, channels names a field for each: use one of them")
-        if not 0 <= self.rate_hz <= 1e6:
-            raise ValueError("rate_hz must be 0 (the model's rate) to 1e6")
-        if not 0 <= self.time_step_s <= 3600:
-            raise ValueError("time_step_s must be 0 (stamps are exact) to 3600")
-        if self.max_bytes < 1 or self.max_samples < 1:
-            raise ValueError("max_bytes and max_samples must be at least 1")
 
     @property
     def single_values(self) -> bool:

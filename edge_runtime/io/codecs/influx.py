@@ -19,9 +19,10 @@ from typing import Literal, NamedTuple
 
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Notice
+from edge_runtime.io.codecs.document_config import NamedConfig
 from edge_runtime.io.codecs.gather import Gather, GatherRules
 from edge_runtime.io.codecs.json import as_text
-from edge_runtime.io.codecs.numbers import MAX_BYTES, MAX_LINES, UNITS_PER_S, check_key, single
+from edge_runtime.io.codecs.numbers import MAX_LINES, UNITS_PER_S, check_key, single
 from edge_runtime.types import Reading
 
 _NAME = re.compile(r"(?:[^\\,= \n]|\\[^\n])+")
@@ -40,7 +41,7 @@ MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InfluxConfig:
+class InfluxConfig(NamedConfig):
     """Settings of the line protocol codec."""
 
     type: Literal["influx"] = "influx"
@@ -50,25 +51,11 @@ class InfluxConfig:
     """Only lines whose tags have these values are read, as ``{sensor = "bme280"}``."""
     key: str = "host"
     """Column or tag of the key; read only where the topic gives none."""
-    channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to its name in the message; channels left out are called as in the model."""
-    partial: bool = False
-    """A sample may lack channels; other messages or sources bring them."""
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit in which its numbers come; they are converted to the model's."""
     time_unit: Literal["s", "ms", "us", "ns"] = "ns"
     """Unit of the stamps since 1970; the protocol calls it precision."""
-    time_step_s: float = 0.0
-    """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
-    max_bytes: int = MAX_BYTES
     max_samples: int = MAX_LINES
-    """Most samples in a message."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.time_step_s <= 3600:
-            raise ValueError("time_step_s must be 0 (stamps are exact) to 3600")
-        if self.max_bytes < 1 or self.max_samples < 1:
-            raise ValueError("max_bytes and max_samples must be at least 1")
 
 
 class InfluxLine(NamedTuple):

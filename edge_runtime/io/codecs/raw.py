@@ -52,7 +52,7 @@ class RawConfig:
     units: dict[str, str] = field(default_factory=dict)
     """Channel name of the model to the unit of the physical value; it is converted to the model's."""
     rate_hz: float = 0.0
-    """Samples per second within a message that has one stamp; 0: the model's own rate."""
+    """Samples per second within a message that has one stamp, or none; 0: the model's own rate."""
     max_bytes: int = MAX_BYTES
     max_samples: int = MAX_SAMPLES
 

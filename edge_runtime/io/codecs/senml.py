@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,11 +29,10 @@ from edge_runtime import units
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs import Notice
 from edge_runtime.io.codecs.cbor import load_cbor
+from edge_runtime.io.codecs.document_config import NamedConfig
 from edge_runtime.io.codecs.gather import Gather, GatherRules
 from edge_runtime.io.codecs.json import parse_json
 from edge_runtime.io.codecs.numbers import (
-    MAX_BYTES,
-    MAX_SAMPLES,
     Arrival,
     ArrivalTimes,
     check_key,
@@ -81,28 +80,14 @@ _Place = tuple[dict[float, list[Any]], int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SenmlConfig:
+class SenmlConfig(NamedConfig):
     """Settings of the SenML codec."""
 
     type: Literal["senml"] = "senml"
     encoding: Literal["json", "cbor"] = "json"
-    channels: dict[str, str] = field(default_factory=dict)
-    """Channel name of the model to its name in the message; channels left out are called as in the model."""
-    partial: bool = False
-    """A sample may lack channels; other messages or sources bring them."""
-    time_step_s: float = 0.0
-    """Step in which the stamps count, where it is coarser than the samples are: 1 for whole seconds."""
     check_units: bool = True
     """Convert records to the unit of the model's channel, and refuse a unit that does not convert; a record without a
     unit passes. False: take numbers as they are."""
-    max_bytes: int = MAX_BYTES
-    max_samples: int = MAX_SAMPLES
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.time_step_s <= 3600:
-            raise ValueError("time_step_s must be 0 (stamps are exact) to 3600")
-        if self.max_bytes < 1 or self.max_samples < 1:
-            raise ValueError("max_bytes and max_samples must be at least 1")
 
 
 class SenmlCodec:

@@ -100,6 +100,7 @@ def _turn(folder: Path, kind: str, options: tuple[str, str]) -> _Turn:
             *(*options, "--out", str(out), "--json"),
         ],
         check=True,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
     )

@@ -26,7 +26,7 @@ _TEMPLATE_CODE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 
 def unused(files: list[Path], root: Path = CHECKOUT) -> set[str]:
     """Return ``path::name`` of all that no file uses, and of arguments and statements that cannot be reached."""
-    vulture = Vulture(ignore_names=list(CALLED_BY_LIBRARIES))
+    vulture = Vulture(ignore_names=list(CALLED_BY_LIBRARIES), ignore_decorators=["@command"])
     vulture.scavenge(list(map(str, files)))
     for path in (*files, *root.glob("pyproject.toml"), *root.glob("*/pyproject.toml")):
         vulture.used_names.update(_NAMED.findall(path.read_text("utf-8")))

@@ -367,12 +367,7 @@ class App:
                 self.updates.open(self.loop, self.pipeline, self.brokers.clients, self.cases)
             if self.governor is not None:
                 self.governor.open(self.loop)
-            self.kept.open(
-                self.pipeline,
-                self.brokers.publish_status,
-                stateful=self.model.states is not None or self.over_time.active,
-                model_changes=self.updates is not None,
-            )
+            self.kept.open(self.pipeline, self.brokers.publish_status, model_changes=self.updates is not None)
             self.pipeline.recover(self.model.manifest.input, self._window)
             self._turn.stamps.resume((state.name, state.newest_stamps()) for state in self.pipeline.key_states())
             # Not before: what is replayed has the ids that it had.

@@ -17,10 +17,10 @@ def command(bundle: Path, out: Path, *arguments: str | Path) -> list[str]:
 
 
 def replay(bundle: Path, out: Path, *arguments: str | Path, code: int = 0) -> tuple[Rows, str]:
-    """The rows without what a clock gave, and what was said."""
+    """The rows without what a clock gave, and what was printed, errors last."""
     done = subprocess.run(command(bundle, out, *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    return rows(out), done.stderr
+    return rows(out), done.stdout + done.stderr
 
 
 def rows(out: Path) -> Rows:

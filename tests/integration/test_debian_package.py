@@ -142,7 +142,7 @@ def test_it_answers_by_the_configuration_that_it_brings(
     configure(debian, config.replace("mqtt://localhost:1883", broker.url))
     debian.run("edge-runtime", "run", "--check", "/etc/edge-runtime/app.toml")
     # One source of the unit: the command.
-    made = debian.run("edge-runtime", "install-service", "/etc/edge-runtime/app.toml", "--print").stdout
+    made = debian.run("edge-runtime", "install-service", "/etc/edge-runtime/app.toml", "--dry-run").stdout
     assert made.endswith((debian.path / "lib/systemd/system" / UNIT).read_text("utf-8"))
     start(debian, broker)
     with Publisher(broker.port) as publisher, listening(broker.port, "edge/+/prediction") as heard:

@@ -124,7 +124,7 @@ def first_label(entry: Entry, folder: Path) -> str:
     wanted = f"{levels[0]}/#" if len(levels) > 1 else levels[0]
     with Mosquitto() as broker:
         address = f"127.0.0.1:{broker.port}"
-        options = ("--bundle", bundle, "--seconds", str(LISTEN_S), "--write", app, "--no-ask")
+        options = ("--bundle", bundle, "--seconds", str(LISTEN_S), "--out", app, "--no-ask")
         with Process(folder, "listen", address, wanted, *options, name="listen") as listen:
             until(lambda: broker.log().count("Sending SUBACK") == 1, lambda: listen.err)
             publish(broker, entry, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import subprocess
@@ -18,10 +17,10 @@ from edge_runtime.io.sources.recording import RecordingSource
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.tools.cli import replay
-from edge_runtime.tools.cli.replay_options import layout_of
 from edge_runtime.types import Done, Reading
 from tests.integration.running import ROOT, command
 from tests.models import usable
+from tests.parsing import parsed
 
 PAGE = (ROOT / "docs/recordings.md").read_text("utf-8")
 CONTRACT = InputContract(
@@ -84,9 +83,7 @@ def test_an_example_gives_the_samples_of_the_page(
         Path(name).write_text(text)
     for program in example.programs:
         subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-    parser = argparse.ArgumentParser()
-    replay.add(parser.add_subparsers())
-    options = parser.parse_args(shlex.split(example.command.replace("\\\n", ""))[1:])
+    options = parsed(replay.ReplayOptions, *shlex.split(example.command.replace("\\\n", ""))[2:])
     readings: list[Reading] = []
 
     def take(found: list[Reading], _received: float, done: Done | None) -> None:
@@ -95,7 +92,7 @@ def test_an_example_gives_the_samples_of_the_page(
             done()
 
     metrics, loop = Metrics(), Loop()
-    source = RecordingSource(layout_of(options), CONTRACT, metrics)
+    source = RecordingSource(options.layout.of(options.recordings), CONTRACT, metrics)
     source.open(loop, take)  # type: ignore[arg-type]
     while not source.finished:
         loop.iterate(0)

@@ -158,7 +158,7 @@ def test_labels_of_a_column_are_scored_over_all_files(bundle: Path, tmp_path: Pa
     table = tmp_path / "labels.csv"
     table.write_text("label,file\nwalk,0.csv\nrest,1.csv\nrun,2.csv\n")
     _, again = replay(bundle, tmp_path / "out.jsonl", tmp_path / "in", "--jobs", "2", "--labels", table, "--json")
-    assert orjson.loads(again.splitlines()[-1])["score"]["accuracy"] == pytest.approx(right / labelled)
+    assert orjson.loads(again.splitlines()[0])["score"]["accuracy"] == pytest.approx(right / labelled)
 
 
 @contextmanager

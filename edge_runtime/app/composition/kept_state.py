@@ -29,7 +29,6 @@ from edge_runtime.clock import Clock
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.serving import resets
 from edge_runtime.model.tasks.key_thresholds import KeyThresholds
 from edge_runtime.signal.drift.monitor import Drift
 from edge_runtime.store.durable.answer_states import AnswerStates
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from edge_runtime.store.durable.window_state import SavedWindows
 
 log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
 
 PublishStatus = Callable[[str, Mapping[str, object]], None]
 """Publishes the status of a part of the application, by its name."""
@@ -100,14 +101,13 @@ class KeptState:
         self.counters = self._counters()
         """Totals of all runs."""
 
-    def open(self, pipeline: Pipeline, publish_status: PublishStatus, *, stateful: bool, model_changes: bool) -> None:
+    def open(self, pipeline: Pipeline, publish_status: PublishStatus, *, model_changes: bool) -> None:
         """Open all but the reading log, which `Pipeline.recover` opens, and look for requests from now on.
 
         Args:
             pipeline: uses what is restored, and does what is asked for.
             publish_status: told of the examples in use.
-            stateful: the model has states of keys, so there is something to reset.
-            model_changes: an update may bring a model with something to learn, or to reset.
+            model_changes: an update may bring a model with something to learn.
 
         Raises:
             StoreError: a file is in use, or others could have written it.
@@ -127,8 +127,6 @@ class KeptState:
                 self._state.add(name, part.save, part.restore)
         if self._examples is not None:
             self._open_examples(path, self._state, self._examples, pipeline, publish_status)
-        if stateful or self._learnt.drift.active or model_changes:
-            self._look_for(lambda: resets.serve(path, pipeline.reset))
 
     def begin_windows(self) -> None:
         """Begin to keep windows: before the first reading, and after all that may keep this start from going on."""
@@ -209,11 +207,10 @@ class KeptState:
             use()
             return state.write_now()
 
-        self._look_for(lambda: example_requests.serve(path, examples, changed))
+        def look() -> None:
+            self._barrier.call(lambda: example_requests.serve(path, examples, changed))
 
-    def _look_for(self, serve: Callable[[], object]) -> None:
-        """Look for requests of a command, now and then."""
-        self._loop.call_every(resets.LOOK_S, lambda: self._barrier.call(serve))
+        self._loop.call_every(_LOOK_S, look)  # for requests of `edge-runtime examples`
 
 
 def examples_of(config: AppConfig, manifest: Manifest, *, model_changes: bool) -> LearntExamples | None:

@@ -1,4 +1,4 @@
-"""Questions to a running application over its Unix socket: `edge_runtime.operate.observe.routes` from the other end."""
+"""Questions to a running application, by its socket or its page: `edge_runtime.operate.observe.routes` from outside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import orjson
 
@@ -21,21 +21,29 @@ class Asker:
     """Asks one application.
 
     Args:
-        path: the application's socket; None where its configuration has none.
+        place: the application's socket, or the URL of its page; None where its configuration has no socket.
         clock: monotonic time for time-outs.
         timeout_s: longest time of an answer.
+        token: the page's token; empty: none is sent.
 
     Raises:
         ConfigError: there is no socket to ask on.
     """
 
-    def __init__(self, path: Path | None, clock: Clock, timeout_s: float = 5.0) -> None:
-        if path is None:
+    def __init__(self, place: Path | str | None, clock: Clock, timeout_s: float = 5.0, token: str = "") -> None:
+        if place is None:
             raise ConfigError(
                 "this application keeps no state, so it has no socket to be asked on: add [observe] with "
                 'socket = "app.sock", and start it again'
             )
-        self._path = path
+        self._place = place
+        self._address: tuple[socket.AddressFamily, str | tuple[str, int]] = (socket.AF_UNIX, str(place))
+        self._lines = "Host: localhost\r\nConnection: close\r\n"
+        if isinstance(place, str):
+            url = urlsplit(place)
+            host = url.hostname or ""
+            self._address = (socket.AF_INET6 if ":" in host else socket.AF_INET, (host, url.port or 80))
+            self._lines = f"Host: {url.netloc}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n"
         self._clock = clock
         self._timeout_s = timeout_s
 
@@ -66,7 +74,7 @@ class Asker:
         try:
             found = orjson.loads(body)
         except orjson.JSONDecodeError:
-            raise ConnectionFailed(f"what listens on {self._path} is no application of ours") from None
+            raise ConnectionFailed(f"what listens on {self._place} is no application of ours") from None
         if status != "200":
             raise InputError("refused", str(found.get("error", f"status {status}")))
         return found  # type: ignore[no-any-return]  # a JSON object
@@ -76,27 +84,28 @@ class Asker:
         body = b"" if document is None else orjson.dumps(document)
         sent = "" if document is None else f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         method = "GET" if document is None else "POST"
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{sent}\r\n"
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        head = f"{method} {path} HTTP/1.1\r\n{self._lines}{sent}\r\n"
+        family, address = self._address
+        sock = socket.socket(family, socket.SOCK_STREAM)
         stream = Stream(sock, self._clock)
         try:
             sock.settimeout(self._timeout_s)
-            sock.connect(str(self._path))
+            sock.connect(address)
             stream.limit_wait(self._clock.monotonic() + self._timeout_s, float("inf"))
             stream.send(head.encode("ascii"), (body,))
             answer = stream.read_head()
             return answer.start[1], bytes(stream.read_body(answer, _MOST_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):
             raise ConnectionFailed(
-                f"no application runs with the socket {self._path}; start it: edge-runtime run APP.toml"
+                f"no application runs at {self._place}; start it: edge-runtime run APP.toml"
             ) from None
         except PermissionError:
             raise ConnectionFailed(
-                f"{self._path} belongs to another user: ask as the user that the application runs as"
+                f"{self._place} belongs to another user: ask as the user that the application runs as"
             ) from None
         except OSError as error:
             raise ConnectionFailed(
-                f"the application behind {self._path} did not answer: {error.strerror or error}"
+                f"the application behind {self._place} did not answer: {error.strerror or error}"
             ) from None
         finally:
             stream.close()

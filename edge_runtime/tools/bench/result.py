@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import orjson
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +68,14 @@ class BenchResult:
         """Messages that one core takes, over those of the hand-written loop."""
         return round(self.handwritten.cpu_us_per_message / self.edge_runtime.cpu_us_per_message, 3)
 
-    def to_json(self) -> bytes:
-        """Return one JSON object, ratios included."""
+    def plain(self) -> dict[str, Any]:
+        """Return all figures, ratios included."""
         ratios = {
             "over_bare": self.over_bare,
             "handwritten_over_bare": self.handwritten_over_bare,
             "faster_than_handwritten": self.faster_than_handwritten,
         }
-        return orjson.dumps({**asdict(self), **ratios}, option=orjson.OPT_INDENT_2)
+        return {**asdict(self), **ratios}
 
     def text(self) -> str:
         """Render a table, and its summary in words."""

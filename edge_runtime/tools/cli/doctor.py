@@ -6,21 +6,21 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from edge_runtime._version import __version__
 from edge_runtime.base.hardware import EngineChoice, Findings, Profile, find_devices
 from edge_runtime.base.hardware.files import ROOT
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.model.engines import EngineKind
@@ -36,28 +36,22 @@ _OPTIONAL = (
 _BUILDS = ("gpu", "openvino", "vitisai", "qnn")
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what this machine is and can run, and what is missing",
-        description="Tell what this machine is and can run, and the line that installs what is missing.",
-        epilog="example: edge-runtime doctor --json",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    # For tests, and for looking at the recorded files of another machine.
-    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(CommandOptions):
+    root: Path = option(None, ROOT)
+    """For tests, and for looking at the recorded files of another machine."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Look, and print. Exit code 1 when no engine is installed: nothing could run."""
+@command(
+    "doctor",
+    "what this machine is and can run, and what is missing",
+    "Tell what this machine is and can run, and the line that installs what is missing.",
+    "doctor --json",
+)
+def run(options: DoctorOptions) -> CommandAnswer:
+    """Look. Exit code 1 when no engine is installed: nothing could run."""
     report = examine(options.root)
-    if options.json:
-        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
-    else:
-        print("\n".join(_text(report)))
-    return 0 if any(engine["version"] for engine in report["engines"]) else 1
+    return CommandAnswer(report, _text(report), int(not any(engine["version"] for engine in report["engines"])))
 
 
 def examine(root: Path = ROOT) -> dict[str, Any]:

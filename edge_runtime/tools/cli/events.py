@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import (
-    add_bundle,
-    add_trusted,
-    existing_file,
-    factor,
-    output_file,
-    recording,
-    seconds,
-)
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import AppFile, BundlePath, ExistingFile, Factor, OutputFile, Recording, Seconds
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command, family
 
 if TYPE_CHECKING:
     from edge_runtime.answer.events.operating_point import Grid, Point
@@ -34,73 +26,65 @@ _SHOWN = 12
 """Lines of the curve that are printed."""
 
 
-def add(commands: Any) -> None:
-    """Declare the command and its subcommand."""
-    parser = commands.add_parser(
-        "events",
-        help="choose the thresholds of event rules on long recordings",
-        description="Event rules ([[events]]) make events of answers. This chooses their thresholds (docs/events.md).",
-        epilog="example: edge-runtime events tune sounds.edge night.wav --labels cries.csv --event baby-cry --rate 1",
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    tune = actions.add_parser(
-        "tune",
-        help="choose a rule for a stated rate of false alarms",
-        description=(
-            "Play long recordings through a bundle, try some thousand rules on its answers, and choose the one that "
-            "misses least at the stated rate of false alarms. It is reported on recordings that it was not chosen on: "
-            "those of --report, or each one in turn with the others to choose on. Recordings need long times in which "
-            "the event does not happen: with 10 hours, 0.1 per hour is one false alarm."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime events tune sounds.edge night.wav --labels cries.csv --event baby-cry --rate 1\n"
-            "  edge-runtime events tune sounds.edge a*.wav --report b*.wav --labels cries.csv --event cry --rate 1 \\\n"
-            "    --app app.toml --write"
-        ),
-    )
-    add_bundle(tune)
-    tune.add_argument("files", type=recording, nargs="+", metavar="FILE", help="recordings to choose on")
-    tune.add_argument("--report", type=recording, nargs="+", default=[], metavar="FILE", help="others, to report on")
-    tune.add_argument(
-        "--labels",
-        required=True,
+family(
+    __name__,
+    "events",
+    "choose the thresholds of event rules on long recordings",
+    "Event rules ([[events]]) make events of answers. This chooses their thresholds (docs/events.md).",
+    "events tune sounds.edge night.wav --labels cries.csv --event baby-cry --rate 1",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
+    recordings: tuple[Recording, ...] = operand("recordings to choose on", "RECORDING")
+    report: tuple[Recording, ...] = option("others, to report on", (), "RECORDING", words="+")
+    labels: str = option(
+        "when it happens: a column with the class of each sample, or a table with label, start, end and any of key, "
+        "file, as for edge-runtime replay",
         metavar="COLUMN|FILE",
-        help="when it happens: a column with the class of each sample, or a table with label, start, end and any of "
-        "key, file, as for edge-runtime replay",
     )
-    tune.add_argument("--event", required=True, metavar="NAME", help="name of the rule")
-    tune.add_argument("--label", default="", help="label of the bundle (default: that of the rule, or its name)")
-    tune.add_argument("--rate", type=factor, required=True, metavar="N", help="false alarms per hour that are allowed")
-    tune.add_argument("--hold", type=seconds, metavar="S", help="least duration (default: as the rule has it)")
-    tune.add_argument(
-        "--refractory", type=seconds, nargs="+", metavar="S", help="pauses to try (default: that of the rule)"
-    )
-    tune.add_argument(
-        "--merge", type=seconds, metavar="S", help="labelled stretches closer than this are one (default: a window)"
-    )
-    tune.add_argument("--source", type=existing_file, metavar="APP.toml", help="read files as its [[source]] does")
-    tune.add_argument("--app", type=existing_file, metavar="APP.toml", help="show what changes in its [[events]]")
-    tune.add_argument("--write", action="store_true", help="with --app: write it")
-    tune.add_argument("--plot", type=output_file, metavar="FILE.svg", help="draw misses against false alarms per hour")
-    tune.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    add_trusted(tune)
-    tune.set_defaults(run=run)
+    event: str = option("name of the rule", metavar="NAME")
+    label: str = option("label of the bundle (default: that of the rule, or its name)", "")
+    rate: Factor = option("false alarms per hour that are allowed", metavar="N")
+    hold: Seconds | None = option("least duration (default: as the rule has it)", None, "S")
+    refractory: tuple[Seconds, ...] = option("pauses to try (default: that of the rule)", (), "S", words="+")
+    merge: Seconds | None = option("labelled stretches closer than this are one (default: a window)", None, "S")
+    source: AppFile | None = option("read files as its [[source]] does", None, "APP")
+    app: AppFile | None = option("show what changes in its [[events]]", None, "APP")
+    write: bool = option("with --app: write it", default=False)
+    plot: OutputFile | None = option("draw misses against false alarms per hour", None, "FILE.svg")
+    trusted_key: tuple[ExistingFile, ...] = arguments.trusted_key()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.write and self.app is None:
+            raise ValueError("--write needs --app APP: which file is to be written?")
 
 
-def run(options: argparse.Namespace) -> int:
+@command(
+    "events tune",
+    "choose a rule for a stated rate of false alarms",
+    "Play long recordings through a bundle, try some thousand rules on its answers, and choose the one "
+    "that misses least at the stated rate of false alarms. It is reported on recordings that it was not chosen on: "
+    "those of --report, or each one in turn with the others to choose on. Recordings need long times in which "
+    "the event does not happen: with 10 hours, 0.1 per hour is one false alarm.",
+    "events tune sounds.edge night.wav --labels cries.csv --event baby-cry --rate 1",
+    "events tune sounds.edge a*.wav --report b*.wav --labels cries.csv --event cry --rate 1 \\\n"
+    "    --app app.toml --write",
+)
+def run(options: EventsOptions) -> CommandAnswer | int:
     """Play, try, choose, report; return 1 where no rule stays within the rate, or is not written for that."""
     from edge_runtime.answer.events import operating_point as points  # noqa: PLC0415
     from edge_runtime.app.python_api import open_model  # noqa: PLC0415 - numpy and the rest, only when needed
 
-    if options.write and options.app is None:
-        raise ConfigError("--write needs --app APP.toml: which file is to be written?")
-    with open_model(options.bundle, trusted_keys=options.trusted_keys) as model:
+    with open_model(options.bundle, trusted_keys=options.trusted_key) as model:
         base, inherited = _base(options, model)
         trials = {
-            str(path): _played(path, options, model, base) for path in _expanded([*options.files, *options.report])
+            str(path): _played(path, options, model, base) for path in _expanded([*options.recordings, *options.report])
         }
-    chosen_on = [str(path) for path in _expanded(options.files)]
+    chosen_on = [str(path) for path in _expanded(options.recordings)]
     reported_on = [name for name in trials if name not in chosen_on]
     _check(trials, options, base)
     found = points.sweep(base, trials, _grid(options, base))
@@ -116,24 +100,19 @@ def run(options: argparse.Namespace) -> int:
     rule = replace(best.rule, expected=_expected(here if not report.hours else report))
     front = points.front(found, chosen_on)
     if options.plot is not None:
-        _draw(options, front, here, report)
-    if options.json:
-        print(orjson.dumps(_plain(options, found, rule, front, here, report)).decode())
-    else:
-        names = (chosen_on, reported_on or ["each in turn"])
-        print(_text(options.rate, len(found), front, here, report, names))
+        _draw(options.plot, options, front, here, report)
+    names = (chosen_on, reported_on or ["each in turn"])
+    lines = [_text(options.rate, len(found), front, here, report, names)]
     short = _too_short(options.rate, here.hours + (report.hours if reported_on else 0.0))
-    return _handed_over(options, inherited, rule, short)
-
-
-def _handed_over(options: argparse.Namespace, inherited: Sequence[EventRule], rule: EventRule, short: str) -> int:
-    """Show or write the rules; return 1 where recordings are too `short` to say that the rule keeps the rate."""
     refused = bool(options.write and short and not rule.expected["false_per_hour"] <= options.rate)
-    _hand_over(options, (*inherited, rule), write=options.write and not refused)
+    change = _hand_over(options, (*inherited, rule), write=options.write and not refused)
+    lines.append("\n" + change.removesuffix("\n"))
     if short:
         words = f"{short}; {options.app} is not written" if refused else short
-        print(words, file=sys.stderr if options.json else sys.stdout)
-    return int(refused)
+        lines.append(words)
+        if options.json:
+            print(words, file=sys.stderr)
+    return CommandAnswer(_plain(options, found, rule, front, here, report) | {"change": change}, lines, int(refused))
 
 
 def _expanded(files: Sequence[Path]) -> list[Path]:
@@ -145,7 +124,7 @@ def _expanded(files: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _base(options: argparse.Namespace, model: Model) -> tuple[EventRule, tuple[EventRule, ...]]:
+def _base(options: EventsOptions, model: Model) -> tuple[EventRule, tuple[EventRule, ...]]:
     """Return the rule as it is so far, and others of the bundle that an application's first rule would turn off."""
     from edge_runtime.app.config import load_config  # noqa: PLC0415 - as in `run`
     from edge_runtime.event_rule import EventRule, check_rules  # noqa: PLC0415
@@ -165,13 +144,13 @@ def _base(options: argparse.Namespace, model: Model) -> tuple[EventRule, tuple[E
     return rule if options.hold is None else replace(rule, hold_s=options.hold), others
 
 
-def _grid(options: argparse.Namespace, base: EventRule) -> Grid:
+def _grid(options: EventsOptions, base: EventRule) -> Grid:
     from edge_runtime.answer.events.operating_point import Grid  # noqa: PLC0415 - as in `run`
 
-    return Grid(refractory_s=tuple(options.refractory or [base.refractory_s]))
+    return Grid(refractory_s=options.refractory or (base.refractory_s,))
 
 
-def _played(path: Path, options: argparse.Namespace, model: Model, base: EventRule) -> list[Trial]:
+def _played(path: Path, options: EventsOptions, model: Model, base: EventRule) -> list[Trial]:
     """Play one recording; a trial for each of its keys."""
     import numpy as np  # noqa: PLC0415 - as in `run`
 
@@ -199,7 +178,7 @@ def _played(path: Path, options: argparse.Namespace, model: Model, base: EventRu
     ]
 
 
-def _layout(path: Path, options: argparse.Namespace) -> RecordingConfig:
+def _layout(path: Path, options: EventsOptions) -> RecordingConfig:
     from edge_runtime.app.config import load_sources  # noqa: PLC0415 - as in `run`
     from edge_runtime.io.sources.build import as_recording  # noqa: PLC0415
     from edge_runtime.io.sources.recording import RecordingConfig  # noqa: PLC0415
@@ -210,7 +189,7 @@ def _layout(path: Path, options: argparse.Namespace) -> RecordingConfig:
     return layout if Path(options.labels).is_file() else replace(layout, label=options.labels)
 
 
-def _check(trials: Mapping[str, Sequence[Trial]], options: argparse.Namespace, base: EventRule) -> None:
+def _check(trials: Mapping[str, Sequence[Trial]], options: EventsOptions, base: EventRule) -> None:
     for name, some in trials.items():
         if not some:
             raise ConfigError(f"{name}: gives no window; look at it with: edge-runtime replay {options.bundle} {name}")
@@ -276,16 +255,18 @@ def _too_short(rate: float, hours: float) -> str:
     )
 
 
-def _draw(options: argparse.Namespace, front: Sequence[tuple[Point, Outcome]], here: Outcome, report: Outcome) -> None:
+def _draw(
+    plot: Path, options: EventsOptions, front: Sequence[tuple[Point, Outcome]], here: Outcome, report: Outcome
+) -> None:
     from edge_runtime.answer.events.curve import Mark, draw  # noqa: PLC0415 - as in `run`
 
     marks = [Mark(here, "recordings it was chosen on", "#1f6fb2"), Mark(report, "other recordings", "#e08a00")]
     picture = draw(f"{options.event}: misses and false alarms", [one for _, one in front], marks, options.rate)
-    options.plot.write_text(picture, "utf-8")
+    plot.write_text(picture, "utf-8")
 
 
 def _plain(
-    options: argparse.Namespace,
+    options: EventsOptions,
     found: Sequence[Point],
     rule: EventRule,
     front: Sequence[tuple[Point, Outcome]],
@@ -305,17 +286,15 @@ def _plain(
     }
 
 
-def _hand_over(options: argparse.Namespace, rules: Sequence[EventRule], *, write: bool) -> None:
-    """Print the rule, or show and write what changes in the application; the last rule is the one that was tuned."""
+def _hand_over(options: EventsOptions, rules: Sequence[EventRule], *, write: bool) -> str:
+    """Return the rule, or what changes in the application, which is written; the last rule is the one tuned."""
     from edge_runtime.answer.events.toml_table import as_table, with_rule  # noqa: PLC0415
     from edge_runtime.app.config import parse, read_text  # noqa: PLC0415 - as in `run`
     from edge_runtime.base.system import durable_file  # noqa: PLC0415
 
-    if options.app is None:
-        if not options.json:
-            print(f"\n{as_table(rules[-1])}", end="")
-        return
-    path: Path = options.app
+    path = options.app
+    if path is None:
+        return as_table(rules[-1])
     before = after = read_text(path)
     try:
         for rule in rules:
@@ -323,9 +302,8 @@ def _hand_over(options: argparse.Namespace, rules: Sequence[EventRule], *, write
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     parse(after, path)
-    diff = difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(path), str(path))
-    print("\n" + "".join(diff), end="", file=sys.stderr if options.json else sys.stdout)
     if write:
         mode = path.stat().st_mode
         durable_file.write(path, after.encode())
         path.chmod(mode)
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(path), str(path)))

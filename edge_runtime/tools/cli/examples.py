@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from edge_runtime.errors import ConfigError, StoreError
-from edge_runtime.tools.cli.arguments import existing_file, output_file, recording, seconds
-from edge_runtime.tools.cli.replay_options import add_layout, layout_of
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import AppFile, OutputFile, Recording, Seconds
+from edge_runtime.tools.cli.layout import Layout
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command, family
 
 if TYPE_CHECKING:
     from edge_runtime.app.config import AppConfig
@@ -19,110 +23,109 @@ if TYPE_CHECKING:
     from edge_runtime.model.tasks.learnt_examples import Example
     from edge_runtime.types import Float32
 
-_ACTIONS = {
-    "add": "add windows of a recording, or of the running application, as examples of a label",
-    "list": "examples by label, those of the bundle and those that were added",
-    "remove": "remove examples that were added",
-    "export": "write all examples in use as an .npy file, for the card of the next bundle",
-}
+
+family(
+    __name__,
+    "examples",
+    "teach an embedding labels on the device: add, list, remove, export",
+    "Teach a running application new labels by a few examples, without training. For bundles whose "
+    "task is embedding; the application needs [outbox] or [reading_log], and the same user. An example counts from "
+    "the next window on, and over restarts.",
+    "examples add app.toml --label door --window kitchen@16000",
+    "examples add app.toml --label door --recording door.wav",
+    "examples list app.toml",
+    "examples remove app.toml --label door",
+    "examples export app.toml --out examples.npy",
+)
 
 
-def add(commands: Any) -> None:
-    """Declare the command and its own subcommands."""
-    parser = commands.add_parser(
-        "examples",
-        help="teach an embedding labels on the device: add, list, remove, export",
-        description=(
-            "Teach a running application new labels by a few examples, without training. For bundles whose task is "
-            "embedding; the application needs [outbox] or [reading_log], and the same user. An example counts from the "
-            "next window on, and over restarts."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime examples add app.toml --label door --window kitchen@16000\n"
-            "  edge-runtime examples add app.toml --label door --recording door.wav\n"
-            "  edge-runtime examples list app.toml\n"
-            "  edge-runtime examples remove app.toml --label door\n"
-            "  edge-runtime examples export app.toml --out examples.npy"
-        ),
+@dataclass(frozen=True, kw_only=True)
+class ExamplesOptions(CommandOptions):
+    app: AppFile = arguments.app()
+
+    def files(self) -> tuple[AppConfig, Path]:
+        """Read the configuration; returns it and the file of its state.
+
+        Raises:
+            ConfigError: it names none.
+        """
+        from edge_runtime.app.config import load_config  # noqa: PLC0415 - numpy and the rest, only when needed
+
+        config = load_config(self.app)
+        if config.state_file is None:
+            raise ConfigError(f"{self.app} names no file for state; add [reading_log] with a path")
+        return config, config.state_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesAskOptions(ExamplesOptions):
+    wait: Seconds = arguments.wait()
+
+    def asked(self) -> tuple[AppConfig, Asked]:
+        """Return the configuration, and what asks the application."""
+        from edge_runtime.clock import SystemClock  # noqa: PLC0415 - as above
+        from edge_runtime.model.serving.example_requests import Asked  # noqa: PLC0415
+
+        config, path = self.files()
+        return config, Asked(path, SystemClock(), self.wait)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesAddOptions(ExamplesAskOptions):
+    label: str = option("of the windows")
+    window: tuple[str, ...] = option(
+        "id of a prediction: of the last ones, or of the recording; may be repeated", (), "ID"
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    declared = {}
-    for name, what in _ACTIONS.items():
-        action = declared[name] = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        action.add_argument("config", type=existing_file, metavar="APP.toml", help="of the application")
-        if name in ("add", "remove"):
-            action.add_argument("--wait", type=seconds, default=10.0, help="for an answer, seconds (default: 10)")
-        if name != "export":
-            action.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    _declare_add(declared["add"])
-    gone = declared["remove"]
-    gone.add_argument("ids", nargs="*", metavar="ID", help="ids of examples, as list prints them")
-    gone.add_argument("--label", action="append", default=[], help="all examples of a label; may be repeated")
-    gone.add_argument("--other-models", action="store_true", help="those that another model made")
-    declared["export"].add_argument("--out", type=output_file, required=True, metavar="FILE.npy", help="to be written")
-    parser.set_defaults(run=run, labels="")
+    recording: tuple[Recording, ...] = option("file, as `replay` takes it; may be repeated", (), "RECORDING")
+    all: bool = option("all windows of the recordings", default=False)
+    lateness: Seconds = arguments.lateness()
+    layout: Layout
 
 
-def _declare_add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--label", required=True, help="of the windows")
-    parser.add_argument(
-        "--window", action="append", default=[], metavar="ID",
-        help="id of a prediction: one of the last that the application answered, or of the recording; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--recording", type=recording, action="append", default=[], dest="files", metavar="FILE",
-        help="file, as `replay` takes it; may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--all", action="store_true", help="all windows of the recordings")
-    parser.add_argument("--lateness", type=seconds, default=0.0, help="seconds that samples may be out of order")
-    add_layout(parser.add_argument_group("layout of the recordings"))
+@dataclass(frozen=True, kw_only=True)
+class ExamplesRemoveOptions(ExamplesAskOptions):
+    ids: tuple[str, ...] = operand("ids of examples, as list prints them", "ID", ())
+    label: tuple[str, ...] = option("all examples of a label; may be repeated", ())
+    other_models: bool = option("those that another model made", default=False)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the action."""
-    from edge_runtime.app.config import load_config  # noqa: PLC0415
-    from edge_runtime.clock import SystemClock  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.model.serving.example_requests import Asked  # noqa: PLC0415
-
-    config = load_config(options.config)
-    path = config.state_file
-    if path is None:
-        raise ConfigError(f"{options.config} names no file for state; add [reading_log] with a path")
-    if options.action == "list":
-        return _list(config, path, as_json=options.json)
-    if options.action == "export":
-        return _export(config, path, options.out)
-    asked = Asked(path, SystemClock(), options.wait)
-    if options.action == "add":
-        return _add(config, asked, options)
-    if not (options.ids or options.label or options.other_models):
-        raise ConfigError("examples remove: name ids, --label LABEL or --other-models")
-    return _show(asked.remove(options.ids, options.label, other_models=options.other_models), "removed", options)
+@dataclass(frozen=True, kw_only=True)
+class ExamplesExportOptions(ExamplesOptions):
+    out: OutputFile = option("to be written", metavar="FILE.npy")
 
 
-def _add(config: AppConfig, asked: Asked, options: argparse.Namespace) -> int:
+@command("examples add", "add windows of a recording, or of the running application, as examples of a label")
+def _add(options: ExamplesAddOptions) -> CommandAnswer:
     from edge_runtime.model.tasks.learnt_examples import check_label  # noqa: PLC0415
 
+    config, asked = options.asked()
     try:
         check_label(options.label)
     except StoreError as error:
         raise ConfigError(f"examples add: {error}") from error
-    if options.files:
-        return _show(asked.add(options.label, *_recorded(config, options)), "added", options)
+    if options.recording:
+        return _changed(asked.add(options.label, *_recorded(config, options)), "added")
     if not options.window:
         raise ConfigError("examples add: name the windows with --window ID, or give --recording FILE")
-    return _show(asked.add_windows(options.label, options.window), "added", options)
+    return _changed(asked.add_windows(options.label, options.window), "added")
 
 
-def _recorded(config: AppConfig, options: argparse.Namespace) -> tuple[list[tuple[str, Float32]], str]:
+@command("examples remove", "remove examples that were added")
+def _remove(options: ExamplesRemoveOptions) -> CommandAnswer:
+    _, asked = options.asked()
+    if not (options.ids or options.label or options.other_models):
+        raise ConfigError("examples remove: name ids, --label LABEL or --other-models")
+    return _changed(asked.remove(options.ids, options.label, other_models=options.other_models), "removed")
+
+
+def _recorded(config: AppConfig, options: ExamplesAddOptions) -> tuple[list[tuple[str, Float32]], str]:
     """Compute the numbers of windows of recordings; returns what made them, too."""
     from edge_runtime.app.python_api import single_variant, vectors  # noqa: PLC0415
     from edge_runtime.manifest.outputs import EmbeddingOutput  # noqa: PLC0415
     from edge_runtime.model.serving.loading import load_model  # noqa: PLC0415
     from edge_runtime.model.tasks.learnt_examples import vectors_of  # noqa: PLC0415
 
-    layout = layout_of(options)
+    layout = options.layout.of(options.recording)
     with load_model(single_variant(_bundle(config), (), "auto")) as model:
         manifest = model.manifest
         if not isinstance(manifest.output, EmbeddingOutput):
@@ -160,14 +163,14 @@ def _bundle(config: AppConfig) -> Path:
     return config.model.bundle if running is None else store.path(running.sha256)
 
 
-def _show(done: Done, what: str, options: argparse.Namespace) -> int:
-    if options.json:
-        print(orjson.dumps({what: done.changed, "labels": done.counts, "kept": done.kept}).decode())
-    else:
-        print(f"{what} {done.changed}; in use: {_counted(done.counts)}")
+def _changed(done: Done, what: str) -> CommandAnswer:
     if not done.kept:
-        raise StoreError("the change counts, and could not be written to the disk, so a restart loses it; make room")
-    return 0
+        print(
+            "edge-runtime: the change counts, and could not be written to the disk, so a restart loses it; make room",
+            file=sys.stderr,
+        )
+    document = {what: done.changed, "labels": done.counts, "kept": done.kept}
+    return CommandAnswer(document, f"{what} {done.changed}; in use: {_counted(done.counts)}", int(not done.kept))
 
 
 def _counted(counts: dict[str, int]) -> str:
@@ -177,21 +180,18 @@ def _counted(counts: dict[str, int]) -> str:
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-def _list(config: AppConfig, path: Path, *, as_json: bool) -> int:
+@command("examples list", "examples by label, those of the bundle and those that were added")
+def _list(options: ExamplesOptions) -> CommandAnswer:
+    config, path = options.files()
     bundled, uses, found = _bundled(config), *_read(path)
     own, others = [one for one in found if one.vectors == uses], [one for one in found if one.vectors != uses]
     learnt = dict(Counter(one.label for one in own))
-    if as_json:
-        document = {"bundle": bundled, "learnt": learnt, "examples": [one.plain() for one in own]}
-        print(orjson.dumps(document | {"other_models": [one.plain() for one in others]}).decode())
-        return 0
-    print(f"of the bundle: {_counted(bundled)}")
-    print(f"added here: {_counted(learnt)}")
-    for one in own:
-        print(f"  {one.id}  {one.label:<20} {one.window}")
+    lines = [f"of the bundle: {_counted(bundled)}", f"added here: {_counted(learnt)}"]
+    lines += [f"  {one.id}  {one.label:<20} {one.window}" for one in own]
     if others:
-        print(f"not used, of other models: {_counted(dict(Counter(one.model for one in others)))}")
-    return 0
+        lines.append(f"not used, of other models: {_counted(dict(Counter(one.model for one in others)))}")
+    document = {"bundle": bundled, "learnt": learnt, "examples": [one.plain() for one in own]}
+    return CommandAnswer(document | {"other_models": [one.plain() for one in others]}, lines)
 
 
 def _read(path: Path) -> tuple[str, list[Example]]:
@@ -210,7 +210,8 @@ def _bundled(config: AppConfig) -> dict[str, int]:
         return examples_of(bundle)
 
 
-def _export(config: AppConfig, path: Path, out: Path) -> int:
+@command("examples export", "write all examples in use as an .npy file, for the card of the next bundle")
+def _export(options: ExamplesExportOptions) -> CommandAnswer:
     """Write the examples of the bundle and those that were added, in the form that a card's task names."""
     import numpy as np  # noqa: PLC0415
 
@@ -220,6 +221,7 @@ def _export(config: AppConfig, path: Path, out: Path) -> int:
     from edge_runtime.model.tasks.embedding import bundled  # noqa: PLC0415
     from edge_runtime.model.tasks.learnt_examples import as_examples, vectors_of  # noqa: PLC0415
 
+    config, path = options.files()
     with open_bundle(_bundle(config)) as bundle:
         manifest = bundle.manifest
         if not isinstance(manifest.output, EmbeddingOutput):
@@ -232,9 +234,11 @@ def _export(config: AppConfig, path: Path, out: Path) -> int:
         raise StoreError("there are no examples yet; add some with: edge-runtime examples add")
     table = np.column_stack([np.array(examples.places, np.float32), examples.numbers])
     try:
-        out.write_bytes(npy.dump(np.ascontiguousarray(table, np.float32)))
+        options.out.write_bytes(npy.dump(np.ascontiguousarray(table, np.float32)))
     except OSError as error:
-        raise ConfigError(f"{out}: cannot be written: {error.strerror}") from error
-    labels = orjson.dumps(examples.labels).decode()
-    print(f'{out}: {len(table)} examples; in the card, under [task]:\nlabels = {labels}\nexamples = "{out.name}"')
-    return 0
+        raise ConfigError(f"{options.out}: cannot be written: {error.strerror}") from error
+    card = f'labels = {orjson.dumps(examples.labels).decode()}\nexamples = "{options.out.name}"'
+    return CommandAnswer(
+        {"file": options.out, "examples": len(table), "labels": examples.labels},
+        f"{options.out}: {len(table)} examples; in the card, under [task]:\n{card}",
+    )

@@ -19,6 +19,7 @@ from edge_runtime.manifest import Manifest
 from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
 from edge_runtime.model.bundle.shipped import SHIPPED
 from edge_runtime.tools.cli.arguments import bundle_path
+from edge_runtime.tools.cli.init_options import InitOptions
 from edge_runtime.tools.listen.broker import broker_config
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 LISTEN: Final = "listen"
 NONE: Final = "none"
 _NEEDED: Final = ("broker", "topic", "bundle")
-"""Options without an answer of their own, in the order of the questions."""
+"""InitOptions without an answer of their own, in the order of the questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Answers:
     home_assistant: bool
 
 
-def answers_of(options: argparse.Namespace) -> Answers:
+def answers_of(options: InitOptions) -> Answers:
     """Take the answers from the options, and ask for the others.
 
     Raises:
@@ -62,14 +63,18 @@ def answers_of(options: argparse.Namespace) -> Answers:
         EOFError: the person at the terminal left.
     """
     broker = _answer(
-        options, "broker", "Broker (host, USER@host or URL)", "localhost", lambda text: _broker(text, options)
+        options,
+        "broker",
+        "Broker (host, USER@host or URL)",
+        "localhost",
+        lambda text: broker_config(text, options.password_file),
     )
     topic = _answer(options, "topic", f"Topic of the readings, or {LISTEN} to find them", LISTEN, _topic)
     names = f"Bundle: a file, or one of {', '.join(SHIPPED)}"
     bundle = _answer(options, "bundle", names, next(iter(SHIPPED)), _bundle)
     with open_bundle(bundle) as opened:
         manifest, signed = opened.manifest, SIGNATURE in opened.names
-    if signed and not options.trusted_keys:
+    if signed and not options.trusted_key:
         raise ConfigError(f"{bundle}: is signed; give the public key of its signer: --trusted-key KEY.pub.pem")
     model = options.cloud_model or f"{manifest.name}-teacher"
     cloud = _answer(
@@ -96,7 +101,7 @@ def _terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _answer(options: argparse.Namespace, name: str, question: str, default: str, read: Callable[[str], T]) -> T:
+def _answer(options: InitOptions, name: str, question: str, default: str, read: Callable[[str], T]) -> T:
     """Return what an option says, or else the answer to its question; an empty one is the default.
 
     At a terminal it is asked until the answer can be used. Elsewhere a wrong one is refused, and where the lines end,
@@ -141,17 +146,6 @@ def _plain(text: str) -> str:
     return text
 
 
-def _broker(text: str, options: argparse.Namespace) -> BrokerConfig:
-    scheme, mark, rest = text.rpartition("://")
-    user, at, host = rest.rpartition("@")
-    if ":" in user:
-        raise ConfigError("broker: no password here, where it is shown; write USER@host, and it is asked for")
-    config = broker_config(f"{scheme}{mark}{host}", user, options.password_file if at else None)
-    if options.password_file and not at:
-        raise ConfigError("broker: --password-file needs a user: write USER@host")
-    return config
-
-
 def _topic(text: str) -> str:
     try:
         validate_topic_filter(text)
@@ -169,7 +163,7 @@ def _bundle(text: str) -> Path:
     return path
 
 
-def _cloud(text: str, model: str, options: argparse.Namespace) -> CloudConfig | None:
+def _cloud(text: str, model: str, options: InitOptions) -> CloudConfig | None:
     if text == NONE:
         return None
     try:

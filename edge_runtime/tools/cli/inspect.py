@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from edge_runtime.base.system.printing import shortened
-from edge_runtime.tools.cli.arguments import add_bundle
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.model.bundle.bundle import Bundle
@@ -17,21 +17,19 @@ _LONGEST: Final = 200
 """Characters shown of a text that a bundle holds; ``--json`` shows all."""
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "inspect",
-        help="show what a bundle takes, answers and promises",
-        description="Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
-        epilog="example: edge-runtime inspect examples/exercise-watch/watch.edge",
-    )
-    add_bundle(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the description."""
+@command(
+    "inspect",
+    "show what a bundle takes, answers and promises",
+    "Show what a bundle says of itself, after its sizes and digests have been checked. Loads no model.",
+    "inspect examples/exercise-watch/watch.edge",
+)
+def run(options: InspectOptions) -> CommandAnswer:
+    """Describe the bundle."""
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.model.bundle.describe import describe  # noqa: PLC0415
     from edge_runtime.signal.drift.words import notices  # noqa: PLC0415
@@ -44,11 +42,7 @@ def run(options: argparse.Namespace) -> int:
     description = describe(bundle) | {name: part for name, part in parts.items() if part}
     if noticed and not options.json:
         description["manifest"].pop("sensors")  # a thousand numbers, which `notices` puts into words
-    if options.json:
-        print(orjson.dumps(description, option=orjson.OPT_INDENT_2).decode())
-    else:
-        print("\n".join([*_lines(description), *([] if expects else [words.UNREFERENCED])]))
-    return 0
+    return CommandAnswer(description, [*_lines(description), *([] if expects else [words.UNREFERENCED])])
 
 
 def examples_of(bundle: Bundle) -> dict[str, int]:

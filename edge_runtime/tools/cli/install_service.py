@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import grp
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edge_runtime.errors import ConfigError, EdgeError
-from edge_runtime.tools.cli.arguments import count, existing_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import AppFile, Count
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.app.config import AppConfig
@@ -21,55 +24,36 @@ if TYPE_CHECKING:
 UNITS = Path("/etc/systemd/system")
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "install-service",
-        help="write the systemd unit of an application, hardened",
-        description=(
-            "Write a systemd unit for an application: hardened, bounded in memory and processor time, restarted "
-            "when it fails or hangs, and allowed what its configuration needs and nothing else. Prints what to type "
-            "next; starts nothing, and makes no user."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime install-service app.toml --print\n"
-            "  edge-runtime install-service /etc/edge-runtime/app.toml --name watch --memory 128M"
-        ),
-    )
-    parser.add_argument("config", type=existing_file, metavar="APP.toml", help="the application's configuration")
-    parser.add_argument("--print", action="store_true", dest="show", help="print the unit, and write nothing")
-    parser.add_argument("--name", default="edge-runtime", help="name of the unit (default: %(default)s)")
-    parser.add_argument("--user", default="edge-runtime", help="who it runs as (default: %(default)s)")
-    parser.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        help="a group whose devices it may open, besides those of its sources: gpio, i2c, video; may be repeated",
-    )
-    parser.add_argument("--memory", default="", help="bound on memory (default: 256M for each worker)")
-    parser.add_argument(
-        "--cpu",
-        type=count,
-        default=0,
-        metavar="PERCENT",
-        help="bound, of one core (default: 100 for each thread of each worker)",
-    )
-    parser.add_argument(
-        "--watchdog", type=count, default=30, metavar="SECONDS", help="how long it may hang (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--folder", type=Path, default=UNITS, help="where units lie (default: %(default)s)"
-    )  # not checked here: with --print it need not exist
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class InstallServiceOptions(CommandOptions):
+    app: AppFile = arguments.app()
+    dry_run: bool = option("print the unit, and write nothing", default=False)
+    name: str = option("name of the unit", "edge-runtime")
+    user: str = option("who it runs as", "edge-runtime")
+    group: tuple[str, ...] = option("a further group whose devices it may open: gpio, i2c, video; may be repeated", ())
+    memory: str = option("bound on memory (default: 256M for each worker)", "")
+    cpu: Count = option("bound, of one core (default: 100 for each thread of each worker)", 0, "PERCENT")
+    watchdog: Count = option("how long it may hang", 30, "SECONDS")
+    units: Path = option("where the unit goes", UNITS, "FOLDER")
+    """Not checked as it is parsed: in a dry run it need not exist."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Make the unit, write or print it, and print what to do next."""
+@command(
+    "install-service",
+    "write the systemd unit of an application, hardened",
+    "Write a systemd unit for an application: hardened, bounded in memory and processor time, "
+    "restarted when it fails or hangs, and allowed what its configuration needs and nothing else. Prints what to "
+    "type next; starts nothing, and makes no user.",
+    "install-service app.toml --dry-run",
+    "install-service /etc/edge-runtime/app.toml --name watch --memory 128M",
+    renamed={"--print": "--dry-run", "--folder": "--units"},
+)
+def run(options: InstallServiceOptions) -> CommandAnswer:
+    """Make the unit, write or print it, and tell what to do next."""
     from edge_runtime.app import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.tools.cli import systemd_unit  # noqa: PLC0415
 
-    file = options.config.absolute()
+    file = options.app.absolute()
     app = configuration.load_config(file)
     app.require_ends()
     try:
@@ -78,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             python=Path(sys.executable).absolute(),
             name=options.name,
             user=options.user,
-            groups=tuple(options.group),
+            groups=options.group,
             memory_max=options.memory or f"{256 * app.workers}M",
             cpu_percent=options.cpu,
             watchdog_s=options.watchdog,
@@ -86,15 +70,14 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError(f"install-service: {error}") from error
     text, next_steps = unit_and_steps(app, wanted)
-    if options.show:
-        sys.stdout.write(text)
-        print("\n".join(next_steps), file=sys.stderr)
-        return 0
-    path: Path = options.folder / f"{options.name}.service"
+    document = {"unit": None, "text": text, "next": next_steps}
+    if options.dry_run:
+        if not options.json:
+            print("\n".join(next_steps), file=sys.stderr)
+        return CommandAnswer(document, text.removesuffix("\n"))
+    path = options.units / f"{options.name}.service"
     _write(path, text, systemd_unit.MARK)
-    print(f"{path} written; next:")
-    print("\n".join(next_steps))
-    return 0
+    return CommandAnswer(document | {"unit": path}, [f"{path} written; next:", *next_steps])
 
 
 def unit_and_steps(app: AppConfig, wanted: ServiceConfig) -> tuple[str, list[str]]:
@@ -128,5 +111,5 @@ def _write(path: Path, text: str, mark: str) -> None:
             raise
     except OSError as error:
         raise EdgeError(
-            f"{path} cannot be written: {error.strerror}; run it with sudo, or take what --print prints"
+            f"{path} cannot be written: {error.strerror}; run it with sudo, or take what --dry-run prints"
         ) from error

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_runtime.base.system.printing import escaped
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import bundle_path, existing_file, factor, output_file
+from edge_runtime.tools.cli.arguments import BundlePath, ExistingFile, Factor, OutputFile
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside, command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,67 +24,67 @@ if TYPE_CHECKING:
     from edge_runtime.tools.listen.trial import Trial
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "listen",
-        help="watch a broker's traffic, and write the [[source]] table for it",
-        description=(
-            "Watch live MQTT traffic for some seconds, or read a file of captured messages. Show what is understood: "
-            "topics, fields, rates, ranges, stamps, and what is no sensor. With a bundle, print the [[source]] table "
-            "that feeds it, with a comment at each guess, and try it on the messages. Without one, propose channels "
-            "for training. In a terminal, ask about units that nothing tells. Exit code 1: no table was found, or "
-            "the model got no window from it."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime listen localhost 'hall/#' --bundle watch.edge --write app.toml\n"
-            "  edge-runtime listen mqtts://broker.example:8883 'zigbee2mqtt/+' --seconds 60\n"
-            "  mosquitto_sub -v -t 'hall/#' > heard.txt; edge-runtime listen heard.txt --bundle watch.edge"
-        ),
-    )
-    parser.add_argument("broker", metavar="BROKER", help="host, host:port or URL of a broker; or a file of messages")
-    parser.add_argument(
-        "topics", nargs="*", default=(), metavar="TOPIC", help="topic filters (default: '#', all topics)"
-    )
-    parser.add_argument("--bundle", type=bundle_path, metavar="FILE.edge", help="the model that is to be fed")
-    parser.add_argument("--seconds", type=factor, default=10.0, help="how long to listen (default: 10)")
-    parser.add_argument(
-        "--write", type=output_file, metavar="APP.toml", help="write an application with this table; never overwrites"
-    )
-    parser.add_argument("--username", default="", help="for the broker")
-    parser.add_argument("--password-file", type=existing_file, metavar="FILE", help="for the broker")
-    parser.add_argument("--no-ask", action="store_true", help="ask nothing, in a terminal either")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class ListenOptions(CommandOptions):
+    broker: str = operand("host, USER@host:port or URL of a broker; or a file of messages", "BROKER")
+    topics: tuple[str, ...] = operand("topic filters (default: '#', all topics)", "TOPIC", ())
+    bundle: BundlePath | None = option("the model that is to be fed", None, "FILE.edge")
+    seconds: Factor = option("how long to listen", 10.0)
+    out: OutputFile | None = option("write an application with this table; never overwrites", None, "APP.toml")
+    password_file: ExistingFile | None = option("for the broker's user", None, "FILE")
+    no_ask: bool = option("ask nothing, in a terminal either", default=False)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Listen, report, propose, try, print and write."""
+@command(
+    "listen",
+    "watch a broker's traffic, and write the [[source]] table for it",
+    "Watch live MQTT traffic for some seconds, or read a file of captured messages. Show what is "
+    "understood: topics, fields, rates, ranges, stamps, and what is no sensor. With a bundle, print the [[source]] "
+    "table that feeds it, with a comment at each guess, and try it on the messages. Without one, propose channels "
+    "for training. In a terminal, ask about units that nothing tells. Exit code 1: no table was found, or "
+    "the model got no window from it.",
+    "listen localhost 'hall/#' --bundle watch.edge --out app.toml",
+    "listen mqtts://broker.example:8883 'zigbee2mqtt/+' --seconds 60",
+    "$ mosquitto_sub -v -t 'hall/#' > heard.txt; edge-runtime listen heard.txt --bundle watch.edge",
+    renamed={"--write": "--out", "--username": "USER@ before the host of BROKER"},
+)
+def run(options: ListenOptions) -> CommandAnswer:
+    """Listen, report, propose, try and write."""
+    if options.out is not None and options.out.exists():
+        raise ConfigError(f"--out {options.out}: exists already; name another file, or move it away")
+    with aside(options):  # told as it goes: a person is asked meanwhile
+        return _listened(options)
+
+
+def _listened(options: ListenOptions) -> CommandAnswer:
     from edge_runtime.tools.listen.propose import observations_of, propose  # noqa: PLC0415
     from edge_runtime.tools.listen.report import describe  # noqa: PLC0415
     from edge_runtime.tools.listen.training import propose_contract  # noqa: PLC0415
 
-    if options.write is not None and options.write.exists():
-        raise ConfigError(f"--write {options.write}: exists already; name another file, or move it away")
     contract, signed = _contract(options.bundle)
     broker, capture, filters = _heard(options)
     if not capture.count:
         raise ConfigError(_silence(options, filters))
     seen = observations_of(capture)
-    print("\n".join(describe(capture, seen)))
+    heard = describe(capture, seen)
+    print("\n".join(heard))
+    document: dict[str, Any] = {"messages": capture.count, "topics": sorted(seen), "heard": heard, "table": None}
     wanted = contract or propose_contract(capture, seen)
     proposals = [] if wanted is None else propose(capture, seen, wanted, filters)
     if wanted is None or not proposals:
         print("\n" + _nothing(seen, contract))
-        return 1
+        return CommandAnswer(document, code=1)
     proposal = proposals[0] if options.no_ask else asked(proposals[0])
-    print("\n" + "\n".join(table.text() for table in proposal.tables))
+    table = "\n".join(table.text() for table in proposal.tables)
+    print("\n" + table)
     if contract is None:
         print(f"# channels proposed for training, at {wanted.rate_hz:g} Hz: edge-runtime record takes this table\n")
     tried = _tried(proposal, capture, seen, wanted)
-    if options.write is not None and not tried.problem:
-        _write(options, proposal, broker, signed=signed)
-    return 0 if _is_ready(proposal, tried, capture, contract) else 1
+    written = options.out if not tried.problem else None
+    if written is not None:
+        _write(options, written, proposal, broker, signed=signed)
+    document |= {"table": table, "missing": proposal.missing, "trial": asdict(tried), "wrote": written}
+    return CommandAnswer(document, code=0 if _is_ready(proposal, tried, capture, contract) else 1)
 
 
 def _nothing(seen: Mapping[str, Observation], contract: InputContract | None) -> str:
@@ -126,7 +128,7 @@ def _contract(bundle: Path | None) -> tuple[InputContract | None, bool]:
         return opened.manifest.input, SIGNATURE in opened.names
 
 
-def _heard(options: argparse.Namespace) -> tuple[BrokerConfig, Capture, tuple[str, ...]]:
+def _heard(options: ListenOptions) -> tuple[BrokerConfig, Capture, tuple[str, ...]]:
     """Listen to a broker, or read a file."""
     from edge_runtime.io.recordings.capture import iter_messages  # noqa: PLC0415
     from edge_runtime.tools.listen.broker import broker_config, watch  # noqa: PLC0415
@@ -135,14 +137,14 @@ def _heard(options: argparse.Namespace) -> tuple[BrokerConfig, Capture, tuple[st
     path = Path(options.broker)
     if path.is_file():
         messages = (message for _, message in iter_messages(path, lambda _error: None))
-        return broker_config("localhost"), Capture(messages), tuple(options.topics)
-    config = broker_config(options.broker, options.username, options.password_file)
-    filters = tuple(options.topics) or ("#",)
+        return broker_config("localhost"), Capture(messages), options.topics
+    config = broker_config(options.broker, options.password_file)
+    filters = options.topics or ("#",)
     print(f"listening to {', '.join(filters)} for {options.seconds:g} s; Ctrl-C ends it early", file=sys.stderr)
     return config, watch(config, filters, options.seconds), filters
 
 
-def _silence(options: argparse.Namespace, filters: tuple[str, ...]) -> str:
+def _silence(options: ListenOptions, filters: tuple[str, ...]) -> str:
     if Path(options.broker).is_file():
         return f"{options.broker}: holds no messages as mosquitto_sub -v or mosquitto_sub -F %j writes them"
     others = "" if "#" in filters else "; '#' shows all topics"
@@ -171,16 +173,15 @@ def asked(proposal: Proposal) -> Proposal:
     return proposal
 
 
-def _write(options: argparse.Namespace, proposal: Proposal, broker: BrokerConfig, *, signed: bool) -> None:
+def _write(options: ListenOptions, path: Path, proposal: Proposal, broker: BrokerConfig, *, signed: bool) -> None:
     from edge_runtime.tools.listen.application import application  # noqa: PLC0415
 
-    path: Path = options.write
     text = application(proposal.tables, broker, options.bundle, path.parent, signed=signed)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError(f"--write {path}: cannot be written: {error.strerror or error}") from None
+        raise ConfigError(f"--out {path}: cannot be written: {error.strerror or error}") from None
     step = f"edge-runtime run --check {path}" if options.bundle else f"edge-runtime record {path} --out FILE.csv"
     if proposal.missing:
         step = f"name a field for {', '.join(proposal.missing)} in it"

@@ -4,57 +4,55 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import existing_file, factor, output_file
+from edge_runtime.tools.cli.arguments import AppFile, Factor, OutputFile
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.tools.record.labels import Labels
     from edge_runtime.tools.record.recorder import Recorded, Recorder
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "record",
-        help="write live traffic to a CSV file, with labels set while it runs",
-        description=(
-            "Write what the sources of an application deliver to a new CSV file, with the label of the moment. In a "
-            "terminal, the keys 1 to 9 choose among the labels, and 0 pauses; on a pipe, each line is a label, and an "
-            "empty line pauses. The file needs no model: brokers and sources suffice, as edge-runtime listen --write "
-            "makes them. A killed process loses nothing that it was handed; a power cut costs the last second. Ctrl-C "
-            "or SIGTERM ends it. Exit code 1: nothing was recorded, or the disk failed."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime record app.toml --out walk1.csv --label walking --seconds 60\n"
-            "  edge-runtime record app.toml --out anna.csv --person anna --label walking --label sitting\n"
-            "  edge-runtime replay watch.edge walk1.csv --labels label"
-        ),
-    )
-    parser.add_argument("config", type=existing_file, metavar="APP.toml", help="an application, or brokers and sources")
-    parser.add_argument("--out", type=output_file, required=True, metavar="FILE.csv", help="a new file")
-    parser.add_argument(
-        "--label", action="append", default=[], metavar="NAME", help="class of the rows; several have the keys 1 to 9"
-    )
-    parser.add_argument("--person", default="", metavar="NAME", help="who moves (default: each key is a person)")
-    parser.add_argument("--seconds", type=factor, metavar="N", help="how long (default: until Ctrl-C)")
-    parser.add_argument(
-        "--channel",
-        type=_channel,
-        action="append",
-        default=[],
-        metavar="NAME=UNIT",
-        help="a channel that the sources do not name, or its unit; may be repeated",
-    )
-    parser.add_argument("--rate", type=factor, default=0.0, metavar="HZ", help="samples per second, without a model")
-    parser.set_defaults(run=run)
+def _channel(text: str) -> tuple[str, str]:
+    name, _, unit = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=UNIT, for example ax=m/s2")
+    return name, unit
 
 
-def run(options: argparse.Namespace) -> int:
-    """Record, and print what there is."""
+_Channel = Annotated[tuple[str, str], _channel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(CommandOptions):
+    app: AppFile = operand("an application, or a file with brokers and sources", "APP")
+    out: OutputFile = option("a new file", metavar="FILE.csv")
+    label: tuple[str, ...] = option("class of the rows; several have the keys 1 to 9", (), "NAME")
+    person: str = option("who moves (default: each key is a person)", "", "NAME")
+    seconds: Factor | None = option("how long (default: until Ctrl-C)", None)
+    channel: tuple[_Channel, ...] = option("a channel without a name or unit in the sources", (), "NAME=UNIT")
+    rate: Factor | None = option("samples per second, without a model", None, "HZ")
+
+
+@command(
+    "record",
+    "write live traffic to a CSV file, with labels set while it runs",
+    "Write what the sources of an application deliver to a new CSV file, with the label of the moment. "
+    "In a terminal, the keys 1 to 9 choose among the labels, and 0 pauses; on a pipe, each line is a label, and an "
+    "empty line pauses. The file needs no model: brokers and sources suffice, as edge-runtime listen --out "
+    "makes them. A killed process loses nothing that it was handed; a power cut costs the last second. Ctrl-C "
+    "or SIGTERM ends it. Exit code 1: nothing was recorded, or the disk failed.",
+    "record app.toml --out walk1.csv --label walking --seconds 60",
+    "record app.toml --out anna.csv --person anna --label walking --label sitting",
+    "replay watch.edge walk1.csv --labels label",
+)
+def run(options: RecordOptions) -> CommandAnswer:
+    """Record."""
     from edge_runtime.base.system.signals import stopped_by_signals  # noqa: PLC0415
     from edge_runtime.io.recordings.writer import RecordingWriter  # noqa: PLC0415
     from edge_runtime.tools.record.labels import Labels  # noqa: PLC0415 - numpy and the rest, only when needed
@@ -64,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out.suffix.lower() != ".csv":
         raise ConfigError(f"--out {options.out}: recordings are written as CSV; call it {options.out.stem}.csv")
     _check_texts(options)
-    plan = load_plan(options.config, dict(options.channel), options.rate)
+    plan = load_plan(options.app, dict(options.channel), options.rate or 0.0)
     labels = Labels(options.label, changed=lambda: _say(f"now: {labels.current or 'paused'}"))
     writer = RecordingWriter(options.out, plan.contract.channels, labelled=bool(options.label))
     try:
@@ -86,14 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return _report(recorder, recorded, options.out, labels)
 
 
-def _channel(text: str) -> tuple[str, str]:
-    name, _, unit = text.partition("=")
-    if not name:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=UNIT, for example ax=m/s2")
-    return name, unit
-
-
-def _check_texts(options: argparse.Namespace) -> None:
+def _check_texts(options: RecordOptions) -> None:
     """Refuse labels and names that would not stand in one cell of one line."""
     from edge_runtime.tools.record.labels import MAX_LABEL  # noqa: PLC0415
 
@@ -104,7 +95,7 @@ def _check_texts(options: argparse.Namespace) -> None:
         raise ConfigError("--label: name it; without --label, rows have none")
 
 
-def _how(labels: Labels, options: argparse.Namespace, *, keys: bool) -> str:
+def _how(labels: Labels, options: RecordOptions, *, keys: bool) -> str:
     """Tell how it is steered."""
     until = f"for {options.seconds:g} s" if options.seconds else "until Ctrl-C"
     if not keys or not labels.names:
@@ -126,8 +117,8 @@ def _shown(recorded: Recorded) -> None:
     print(f"\r{_counts(recorded)[:110]:<110}", end="", file=sys.stderr, flush=True)
 
 
-def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: Labels) -> int:
-    """Print what was recorded and what was not; return the exit code."""
+def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: Labels) -> CommandAnswer:
+    """Tell a person what was recorded and what was not."""
     dropped = {reason: count for reason, count in recorder.metrics.dropped.items() if count}
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
     total = sum(recorded.samples.values())
@@ -143,4 +134,12 @@ def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: Labels) -
         _say(f"refused: {refused}" + (f"; the last one: {example}" if example else ""))
     if recorded.failure:
         _say(recorded.failure)
-    return 0 if total and not recorded.failure else 1
+    document = {
+        "file": out if total else None,
+        "samples": dict(recorded.samples),
+        "keys": sorted(recorded.keys),
+        "paused": recorded.paused,
+        "dropped": dropped,
+        "failure": recorded.failure or None,
+    }
+    return CommandAnswer(document, code=0 if total and not recorded.failure else 1)

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from edge_runtime.base.system.progress import Progress
 from edge_runtime.base.system.signals import stopped_by_signals
 from edge_runtime.errors import ConfigError
@@ -22,6 +20,7 @@ from edge_runtime.tools.batch.batch import run
 from edge_runtime.tools.batch.job import Job, Totals
 from edge_runtime.tools.batch.workers import Workers
 from edge_runtime.tools.cli import exits
+from edge_runtime.tools.cli.program import print_json
 
 if TYPE_CHECKING:
     from edge_runtime.tools.batch.batch import Pool
@@ -75,7 +74,7 @@ def run_many(job: Job, files: list[tuple[Path, str]], out: Path | None, workers:
             )
         whole = run(job, files, out, pool, totals, progress=progress)
     if as_json:
-        print(orjson.dumps(totals.plain()).decode(), file=sys.stderr)
+        print_json(totals.plain())
     else:
         _print(totals, len(files), stopped=not whole, out=out)
     reporter.report(0.0, last=True)

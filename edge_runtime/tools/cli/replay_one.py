@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import orjson
-
 from edge_runtime.app.application import App
 from edge_runtime.app.config import AppConfig
 from edge_runtime.base.system.signals import stopped_by_signals
@@ -23,6 +21,7 @@ from edge_runtime.model.serving.loading import load_model
 from edge_runtime.operate.observe.unfinished import progress
 from edge_runtime.tools.batch.job import Job
 from edge_runtime.tools.cli import exits
+from edge_runtime.tools.cli.program import print_json
 
 
 def run_one(job: Job, out: Path | None, *, as_json: bool) -> int:
@@ -54,7 +53,7 @@ def run_one(job: Job, out: Path | None, *, as_json: bool) -> int:
         drained = app.run()
     if as_json:
         scored = {} if score is None else {"score": score.plain()}
-        print(orjson.dumps(metrics.snapshot() | {"labels": dict(tally.labels)} | scored).decode(), file=sys.stderr)
+        print_json(metrics.snapshot() | {"labels": dict(tally.labels)} | scored)
     else:
         _print(app, tally, score, stopped=stopped)
     return exits.finished(drained=drained and not stopped, lost=app.drops.lost())

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from edge_runtime.errors import ConfigError, InputError
-from edge_runtime.tools.cli.arguments import count, existing_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import AppFile, Count
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside, command, family
 
 if TYPE_CHECKING:
+    from edge_runtime.app.config import AppConfig
     from edge_runtime.store.cases.case import Case
     from edge_runtime.store.cases.store import CaseStore
 
-_ACTIONS: Final = {
-    "list": "list cases, and count what is labelled",
-    "label": "label cases in the terminal, one after another",
-    "export": "write the labelled cases to a CSV file, which edge-export build and auto read as labelled recordings",
-    "erase": "erase the cases of a key, or all of them",
-}
-_EXAMPLE: Final = {"list": "", "label": "", "export": " --out reviewed.csv", "erase": " --key kitchen"}
 _WHY: Final = {
     "hard": "the device was unsure",
     "audit": "the cloud checks some trusted answers",
@@ -34,87 +33,87 @@ _ANSWER_S: Final = 10.0
 """Time that an application has to empty the log of its outbox."""
 
 
-def add(commands: Any) -> None:
-    """Declare the command and its own subcommands."""
-    parser = commands.add_parser(
-        "review",
-        help="label windows that an application kept, export or erase them",
-        description="Look at the windows that an application with [cases] kept, and say what they are. Works while the "
-        "application runs and when it does not.",
-        epilog="example: edge-runtime review label app.toml",
-    )
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for name, help_text in _ACTIONS.items():
-        action = actions.add_parser(
-            name,
-            help=help_text,
-            description=f"{help_text[0].upper()}{help_text[1:]}.",
-            epilog=f"example: edge-runtime review {name} app.toml{_EXAMPLE[name]}",
-        )
-        action.add_argument("config", type=existing_file, metavar="APP.toml", help="the application's configuration")
-        action.set_defaults(run=run, action=name)
-        if name in ("list", "label"):
-            action.add_argument("--key", default="", help="of this key alone")
-            action.add_argument("--limit", type=count, default=50, metavar="N", help="at most (default: 50)")
-        elif name == "export":
-            action.add_argument("--out", type=Path, required=True, metavar="FILE", help="new CSV file")
-        else:
-            which = action.add_mutually_exclusive_group(required=True)
-            which.add_argument("--key", help="whose cases")
-            which.add_argument("--all", action="store_true", help="every case")
+family(
+    __name__,
+    "review",
+    "label windows that an application kept, export or erase them",
+    "Look at the windows that an application with [cases] kept, and say what they are. Works while the "
+    "application runs and when it does not.",
+    "review label app.toml",
+)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Open the file of the cases, and do what was asked."""
-    from edge_runtime.app.config import load_config  # noqa: PLC0415
-    from edge_runtime.store.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
+@dataclass(frozen=True, kw_only=True)
+class ReviewOptions(CommandOptions):
+    app: AppFile = arguments.app()
 
-    whole = load_config(options.config)
-    config = whole.cases
-    if config is None or config.keep == "nothing":
-        raise ConfigError(f'{options.config} keeps no cases; add [cases] with path = "cases.db"')
-    if not config.path.exists():
-        raise ConfigError(f"no case was kept yet: {config.path} does not exist")
-    store = CaseStore(config.path, config.max_bytes, config.max_days)
-    try:
-        found = _DO[options.action](store, options)
-    finally:
-        store.close()
-    if options.action == "erase" and (outbox := whole.outbox) is not None and outbox.path.exists():
-        from edge_runtime.clock import SystemClock  # noqa: PLC0415
-        from edge_runtime.store.durable.outbox.control import fold  # noqa: PLC0415
+    @contextmanager
+    def opened(self) -> Iterator[tuple[CaseStore, AppConfig]]:
+        """Lend the cases of the application.
 
-        fold(outbox, SystemClock(), _ANSWER_S)
-    return found
+        Raises:
+            ConfigError: it keeps none, or has kept none yet.
+        """
+        from edge_runtime.app.config import load_config  # noqa: PLC0415
+        from edge_runtime.store.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
+
+        whole = load_config(self.app)
+        config = whole.cases
+        if config is None or config.keep == "nothing":
+            raise ConfigError(f'{self.app} keeps no cases; add [cases] with path = "cases.db"')
+        if not config.path.exists():
+            raise ConfigError(f"no case was kept yet: {config.path} does not exist")
+        with closing(CaseStore(config.path, config.max_bytes, config.max_days)) as store:
+            yield store, whole
 
 
-def _list(store: CaseStore, options: argparse.Namespace) -> int:
-    for one in store.summaries("all", options.limit, options.key):
-        print(f"{one['start']:.2f}  {one['why']:8}  {one['label'] or '-':20}  {_clean(one['id'])}")
-    counts = store.counts()
-    print(
+@dataclass(frozen=True, kw_only=True)
+class ReviewListOptions(ReviewOptions):
+    key: str = option("of this key alone", "")
+    limit: Count = option("at most", 50, "N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewExportOptions(ReviewOptions):
+    out: Path = option("new CSV file", metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewEraseOptions(ReviewOptions):
+    key: str | None = option("whose cases", None, one_of="which!")
+    all: bool = option("every case", default=False, one_of="which!")
+
+
+@command("review list", "list cases, and count what is labelled")
+def _list(options: ReviewListOptions) -> CommandAnswer:
+    with options.opened() as (store, _):
+        found, counts = list(store.summaries("all", options.limit, options.key)), store.counts()
+    lines = [f"{one['start']:.2f}  {one['why']:8}  {one['label'] or '-':20}  {_clean(one['id'])}" for one in found]
+    lines.append(
         f"{counts['open']} open, {counts['labelled']} labelled, {counts['aside']} put aside; "
         f"{counts['bytes'] / 1e6:.1f} MB"
     )
-    return 0
+    return CommandAnswer({"counts": counts, "cases": found}, lines)
 
 
-def _label(store: CaseStore, options: argparse.Namespace) -> int:
-    found = store.summaries("open", options.limit, options.key)
-    done = 0
-    for case in store.each(one["id"] for one in found):
-        print(_drawn(case))
-        answer = _asked(case)
-        if answer is None:
-            break
-        try:
-            store.label(case.id, answer, "command")
-        except InputError as error:  # the application goes on meanwhile, and cases make room
-            print(f"not noted: {_clean(str(error))}")
-            continue
-        done += 1
-    print(f"{done} labelled, {store.counts()['open']} open")
-    return 0
+@command("review label", "label cases in the terminal, one after another")
+def _label(options: ReviewListOptions) -> CommandAnswer:
+    with options.opened() as (store, _), aside(options):
+        found = store.summaries("open", options.limit, options.key)
+        done = 0
+        for case in store.each(one["id"] for one in found):
+            print(_drawn(case))
+            answer = _asked(case)
+            if answer is None:
+                break
+            try:
+                store.label(case.id, answer, "command")
+            except InputError as error:  # the application goes on meanwhile, and cases make room
+                print(f"not noted: {_clean(str(error))}")
+                continue
+            done += 1
+        left = store.counts()["open"]
+    return CommandAnswer({"labelled": done, "open": left}, f"{done} labelled, {left} open")
 
 
 def _asked(case: Case) -> str | None:
@@ -148,16 +147,25 @@ def _clean(text: str) -> str:
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
-def _export(store: CaseStore, options: argparse.Namespace) -> int:
+@command(
+    "review export",
+    "write the labelled cases to a CSV file, which edge-export build and auto read as labelled recordings",
+)
+def _export(options: ReviewExportOptions) -> CommandAnswer:
     from edge_runtime.store.cases.export import export  # noqa: PLC0415
 
-    print(f"{export(store, options.out)} labelled cases in {options.out}")
-    return 0
+    with options.opened() as (store, _):
+        number = export(store, options.out)
+    return CommandAnswer({"file": options.out, "cases": number}, f"{number} labelled cases in {options.out}")
 
 
-def _erase(store: CaseStore, options: argparse.Namespace) -> int:
-    print(f"erased {store.erase(None if options.all else options.key)} cases")
-    return 0
+@command("review erase", "erase the cases of a key, or all of them")
+def _erase(options: ReviewEraseOptions) -> CommandAnswer:
+    with options.opened() as (store, whole):
+        number = store.erase(None if options.all else options.key)
+    if (outbox := whole.outbox) is not None and outbox.path.exists():
+        from edge_runtime.clock import SystemClock  # noqa: PLC0415
+        from edge_runtime.store.durable.outbox.control import fold  # noqa: PLC0415
 
-
-_DO: Final = {"list": _list, "label": _label, "export": _export, "erase": _erase}
+        fold(outbox, SystemClock(), _ANSWER_S)
+    return CommandAnswer({"erased": number}, f"erased {number} cases")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.tools.cli import SAFE_PATH, exits
-from edge_runtime.tools.cli.arguments import count, existing_file, factor
+from edge_runtime.tools.cli.arguments import AppFile, Count, Factor
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command, print_json
 
 if TYPE_CHECKING:
     from edge_runtime.app.application import App
@@ -25,62 +27,41 @@ if TYPE_CHECKING:
     from edge_runtime.tools.listen.live_check import LiveCheck
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "run",
-        help="run an application: sources, model, sinks, cloud",
-        description=(
-            "Run until SIGINT or SIGTERM, or until every source has finished. Then nothing new is taken, answers "
-            "under way are handed over and hard cases committed, within drain_timeout_s (10 s unless the file says "
-            "otherwise). " + exits.HELP
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime run --print-default > app.toml\n"
-            "  edge-runtime run --check app.toml\n"
-            "  edge-runtime run --check app.toml --seconds 10\n"
-            "  edge-runtime run app.toml"
-        ),
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommandOptions):
+    app: AppFile | None = operand("the application: its app.toml, or the folder that holds it", "APP", None)
+    check: bool = option("check the file and the bundle; connect to nothing (but see --seconds)", default=False)
+    seconds: Factor | None = option("with --check: listen to the brokers for so long, and say what comes", None)
+    workers: Count | None = option(
+        "processes that share the keys (default: as in the file; docs/workers.md)", None, "N"
     )
-    parser.add_argument(
-        "config", type=existing_file, nargs="?", metavar="APP.toml", help="the configuration; paths in it are beside it"
+    machine: str | None = option(
+        "answer this machine's part of the keys, as 2/3 of three (default: as in the file)", None, "I/N"
     )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="check the file and the bundle; connect to nothing (but see --seconds)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=factor,
-        help="with --check: listen to the brokers for so long, and say what comes for the sources, and on other topics",
-    )
-    parser.add_argument(
-        "--workers",
-        type=count,
-        metavar="N",
-        help="processes with a model each, which share the keys, in place of workers in the file (docs/workers.md)",
-    )
-    parser.add_argument(
-        "--machine",
-        metavar="I/N",
-        help="answer this machine's part of the keys alone, as 2/3 of three machines, in place of machine in the file",
-    )
-    parser.add_argument("--print-default", action="store_true", help="write a commented example and exit")
-    parser.add_argument("--json", action="store_true", help="with --check, or the final figures: one JSON object")
-    parser.add_argument("--handed-over", type=orjson.loads, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--worker", type=count, default=0, help=argparse.SUPPRESS)  # this process is one of them
-    parser.add_argument("--socket", type=Path, default=None, help=argparse.SUPPRESS)  # on which its parent asks it
-    parser.set_defaults(run=run)
+    print_default: bool = option("write a commented example and exit", default=False)
+    handed_over: Annotated[Any, orjson.loads] = option(None, None)
+    worker: Count = option(None, 0)
+    """Number of this process among several, and the socket on which its parent asks it."""
+    socket: Path | None = option(None, None)
 
 
-def run(options: argparse.Namespace) -> int:
+@command(
+    "run",
+    "run an application: sources, model, sinks, cloud",
+    "Run until SIGINT or SIGTERM, or until every source has finished. Then nothing new is taken, "
+    "answers under way are handed over and hard cases committed, within drain_timeout_s (10 s unless the file says "
+    "otherwise). With --json the final figures are the last line of standard output. " + exits.HELP,
+    "run --print-default > app.toml",
+    "run --check app.toml",
+    "run --check app.toml --seconds 10",
+    "run app.toml",
+)
+def run(options: RunOptions) -> CommandAnswer | int:
     """Check, print the example, or run."""
     if options.print_default:
-        sys.stdout.write(files("edge_runtime.tools.cli").joinpath("default.toml").read_text("utf-8"))
-        return 0
-    if options.config is None:
+        text = files("edge_runtime.tools.cli").joinpath("default.toml").read_text("utf-8")
+        return CommandAnswer({"toml": text}, text.removesuffix("\n"))
+    if options.app is None:
         raise ConfigError("which application? name its file: edge-runtime run APP.toml (or --print-default)")
 
     from edge_runtime.app import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
@@ -88,14 +69,14 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.app.workers import plan  # noqa: PLC0415
     from edge_runtime.base.system.sd_notify import SystemdNotifier  # noqa: PLC0415
 
-    config = configuration.load_config(options.config)
+    config = configuration.load_config(options.app)
     config = dataclasses.replace(
         config, workers=options.workers or config.workers, machine=options.machine or config.machine
     )
     plan.check(config)
     if options.check:
         config = plan.for_machine(with_kept_names(config, write=False))
-        return check(config, options.config, seconds=options.seconds, as_json=options.json)
+        return check(config, options.app, seconds=options.seconds)
     configured, config = config, plan.for_machine(with_kept_names(config, write=True))
     notifier = SystemdNotifier.from_environment(os.environ)
     if config.workers > 1 and not options.worker:
@@ -110,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     return _run_app(config, configured, notifier, options)
 
 
-def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier, options: argparse.Namespace) -> int:
+def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier, options: RunOptions) -> int:
     """Run an application, or one worker of it, in this process."""
     from edge_runtime.app.application import App  # noqa: PLC0415 - as in `run`
     from edge_runtime.app.composition.names import warn_container  # noqa: PLC0415
@@ -121,7 +102,7 @@ def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier
     worker: int = options.worker
     arguments = [*_command(options, config)]
     part = plan.alone(config)
-    if worker:
+    if worker and options.socket is not None:
         arguments += ["--worker", str(worker), "--socket", str(options.socket)]
         part = plan.part_of_worker(config, worker)
         config = plan.for_worker(config, worker, options.socket)
@@ -151,11 +132,11 @@ def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier
     with stopped_by_signals(app.stop):
         drained = app.run()
     if options.json:
-        print(orjson.dumps(app.figures()).decode())
+        print_json(app.figures())
     return exits.finished(drained=drained, lost=app.drops.lost(), restarting=app.restarting)
 
 
-def _command(options: argparse.Namespace, config: AppConfig) -> list[str]:
+def _command(options: RunOptions, config: AppConfig) -> list[str]:
     """Return what starts this program once more, for the same application, whatever its file says meanwhile."""
     safe = [SAFE_PATH] if getattr(sys.flags, "safe_path", sys.flags.isolated) else []
     flags = [
@@ -164,7 +145,7 @@ def _command(options: argparse.Namespace, config: AppConfig) -> list[str]:
         *(["--workers", str(config.workers)] if config.workers > 1 else []),
         *(["--machine", config.machine] if config.machine else []),
     ]
-    return [sys.executable, *safe, "-m", "edge_runtime", "run", str(options.config), *flags]
+    return [sys.executable, *safe, "-m", "edge_runtime", "run", str(options.app), *flags]
 
 
 def name_in_log(worker: int) -> None:
@@ -176,17 +157,16 @@ def name_in_log(worker: int) -> None:
         )
 
 
-def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_json: bool = False) -> int:
-    """Load all of an application, connect to nothing, and print what it would run.
+def check(config: AppConfig, path: Path, *, seconds: float | None = None) -> CommandAnswer:
+    """Load all of an application, connect to nothing, and tell what it would run.
 
     Args:
         config: the application.
-        path: its file, for the print; it need not be there.
+        path: its file, for people; it need not be there.
         seconds: how long to listen to its brokers; None connects to nothing.
-        as_json: print one JSON object.
 
     Returns:
-        1 if a backend or a source does not work here.
+        What it would run; with exit code 1 if a backend or a source does not work here.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused.
@@ -215,12 +195,13 @@ def check(config: AppConfig, path: Path, *, seconds: float | None = None, as_jso
     }
     expects = words.references(app.model.manifest.references, app.model.manifest.input)
     failed = chain.status()["failed"] if chain is not None else {}
-    if as_json:
-        heard = {} if live is None else {"live": live.lines}
-        print(orjson.dumps(found | {"expects": expects, "failed": failed} | heard).decode())
-    else:
-        print("\n".join(_in_words(path, found, failed, expects, [] if live is None else live.lines)))
-    return 1 if failed or (live is not None and not live.fine) else 0
+    lines = () if live is None else live.lines
+    heard = {} if live is None else {"live": live.lines}
+    return CommandAnswer(
+        found | {"expects": expects, "failed": failed} | heard,
+        [*_in_words(path, found, failed, expects), *lines],
+        1 if failed or (live is not None and not live.fine) else 0,
+    )
 
 
 def _check_stores(config: AppConfig) -> None:
@@ -237,17 +218,16 @@ def _check_stores(config: AppConfig) -> None:
 
 
 def _in_words(
-    path: Path, found: Mapping[str, object], failed: Mapping[str, str], expects: Mapping[str, str], live: Sequence[str]
-) -> list[str]:
+    path: Path, found: Mapping[str, object], failed: Mapping[str, str], expects: Mapping[str, str]
+) -> Iterator[str]:
     """Render what a check found as lines for a person."""
     from edge_runtime.signal.intake import words  # noqa: PLC0415 - as in `run`
 
     fine = "; ".join(f"{name} does not work here ({why})" for name, why in failed.items()) or "fine"
     cloud = found["cloud"] or "none (every answer stays local)"
     shown = {**found, "events": found["events"] or "none", "cloud": cloud}
-    summary = f"{path}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items())
-    expected = [f"  expects {name}: {text}" for name, text in expects.items()] or [f"  {words.UNREFERENCED}"]
-    return [summary, *expected, *live]
+    yield f"{path}: {fine}. " + ", ".join(f"{key} {value}" for key, value in shown.items())
+    yield from [f"  expects {name}: {text}" for name, text in expects.items()] or [f"  {words.UNREFERENCED}"]
 
 
 def _live(app: App, config: AppConfig, seconds: float) -> LiveCheck:

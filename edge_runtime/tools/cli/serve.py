@@ -2,101 +2,49 @@
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from edge_runtime.tools.cli.arguments import add_trusted, bundle_path, count, existing_file, port, seconds
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath, Count, ExistingFile, Port, Seconds
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 _OWN_FILES = 64  # besides connections: libraries, models, the loop
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "serve",
-        help="answer the Open Inference Protocol over HTTP with a bundle's model",
-        description=(
-            "Answer the Open Inference Protocol v2 over HTTP: a gateway can so be the cloud of smaller devices. SIGINT "
-            "or SIGTERM stops it after the requests under way, within 5 s. Whose bundles may run must be said: with "
-            "--trusted-key, or with --allow-unsigned."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000\n"
-            "  edge-runtime serve teacher.edge --trusted-key signer.pem --triton-repository models\n"
-            "  edge-runtime serve teacher.edge --trusted-key signer.pem --print-kserve s3://bucket/models"
-        ),
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(CommandOptions):
+    bundles: tuple[BundlePath, ...] = arguments.bundle()
+    trusted_key: tuple[ExistingFile, ...] = arguments.trusted_key(one_of="trust")
+    allow_unsigned: bool = option("serve unsigned bundles", default=False, one_of="trust")
+    host: str = option("address to listen on (default: 127.0.0.1, this machine only)", "127.0.0.1")
+    port: Port = option("0 lets the system choose", 8000)
+    variant: str = arguments.variant()
+    threads: Count = option("threads of the engine", 1)
+    max_batch: Count = option("windows in one call of the engine", 32)
+    batch_delay_ms: Seconds = option("how long a request waits for others while the model is idle (default: 0)", 0.0)
+    max_connections: Count = option("connections at a time; beyond it, the idlest one makes room", 4096)
+    max_connections_per_address: Count | None = option(
+        "of one address; more are answered 503 (default: no limit)", None, "N"
     )
-    parser.add_argument("bundle", type=bundle_path, nargs="+", metavar="BUNDLE", help="the .edge file, or several")
-    trust = parser.add_mutually_exclusive_group()
-    add_trusted(trust)
-    trust.add_argument("--allow-unsigned", action="store_true", help="serve unsigned bundles")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+    max_sequences: Count = option(
+        "of a model with states: sequences at a time; beyond it, the least used one ends", 10_000
     )
-    parser.add_argument("--port", type=port, default=8000, help="0 lets the system choose (default: %(default)s)")
-    parser.add_argument(
-        "--variant", default="auto", help="variant of the bundle to run (default: the best for this machine)"
+    sequence_idle_s: Seconds = option("of a model with states: a sequence without a request for so long ends", 60.0)
+    metrics: bool = option("answer /metrics too, for Prometheus; with the token where one is set", default=False)
+    token_file: ExistingFile | None = option("file with the bearer token that callers must send", None)
+    cert_file: ExistingFile | None = option("certificate for TLS, with --key-file", None)
+    key_file: ExistingFile | None = option("private key for TLS", None)
+    triton_repository: Path | None = option(
+        "serve nothing: write the ONNX files there, for NVIDIA Triton (docs/my-cloud.md)", None, "DIR", one_of="other"
     )
-    parser.add_argument("--threads", type=count, default=1, help="threads of the engine (default: %(default)s)")
-    parser.add_argument(
-        "--max-batch", type=count, default=32, help="windows in one call of the engine (default: %(default)s)"
+    print_kserve: str | None = option(
+        "serve nothing: print the KServe InferenceService of such a folder at this address", None, "URI", one_of="other"
     )
-    parser.add_argument(
-        "--batch-delay-ms",
-        type=seconds,
-        default=0.0,
-        help="how long a request waits for others; while the model is busy they gather anyway (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-connections",
-        type=count,
-        default=4096,
-        help="connections at a time; a newcomer then takes the place of the one that is idle or slow for the longest "
-        "time (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-connections-per-address",
-        type=count,
-        metavar="N",
-        help="connections of one address at a time; more are answered 503 (default: no limit of its own)",
-    )
-    parser.add_argument(
-        "--max-sequences",
-        type=count,
-        default=10_000,
-        help="of a model with states: sequences at a time; beyond it, a new one ends the least recently used of the "
-        "address with the most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sequence-idle-s",
-        type=seconds,
-        default=60.0,
-        help="of a model with states: a sequence without a request for so long is forgotten (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--metrics", action="store_true", help="answer /metrics too, for Prometheus; with the token where one is set"
-    )
-    parser.add_argument("--token-file", type=existing_file, help="file with the bearer token that callers must send")
-    parser.add_argument("--cert-file", type=existing_file, help="certificate for TLS, with --key-file")
-    parser.add_argument("--key-file", type=existing_file, help="private key for TLS")
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument(
-        "--triton-repository",
-        type=Path,
-        metavar="DIR",
-        help="serve nothing: write the bundles' ONNX files there, as models for NVIDIA Triton (docs/my-cloud.md)",
-    )
-    other.add_argument(
-        "--print-kserve",
-        metavar="URI",
-        help="serve nothing: print the KServe InferenceService that runs such a folder, which lies at this address",
-    )
-    parser.set_defaults(run=run)
 
 
 def _allow_files(number: int) -> None:
@@ -107,7 +55,17 @@ def _allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def run(options: argparse.Namespace) -> int:
+@command(
+    "serve",
+    "answer the Open Inference Protocol over HTTP with a bundle's model",
+    "Answer the Open Inference Protocol v2 over HTTP: a gateway can so be the cloud of smaller "
+    "devices. SIGINT or SIGTERM stops it after the requests under way, within 5 s. Whose bundles may run must be "
+    "said: with --trusted-key, or with --allow-unsigned.",
+    "serve examples/exercise-watch/teacher.edge --allow-unsigned --port 8000",
+    "serve teacher.edge --trusted-key signer.pem --triton-repository models",
+    "serve teacher.edge --trusted-key signer.pem --print-kserve s3://bucket/models",
+)
+def run(options: ServeOptions) -> CommandAnswer | int:
     """Serve until a signal comes, or write the files with which others serve."""
     if options.triton_repository is not None or options.print_kserve is not None:
         return _deploy(options)
@@ -135,14 +93,14 @@ def run(options: argparse.Namespace) -> int:
             load_model(
                 ModelConfig(
                     bundle=path,
-                    trusted_keys=tuple(options.trusted_keys),
+                    trusted_keys=options.trusted_key,
                     unsigned="allow" if options.allow_unsigned else "refuse",
                     variant=options.variant,
                     threads=options.threads,
                     max_batch=options.max_batch,
                 )
             )
-            for path in options.bundle
+            for path in options.bundles
         ]
     except ValueError as error:
         raise ConfigError(f"serve: {error}") from error
@@ -157,14 +115,19 @@ def run(options: argparse.Namespace) -> int:
     if len(served) < len(models):
         raise ConfigError("serve: two bundles have the same name; serve them on ports of their own")
     with stopped_by_signals(stop.set), Server(served, config, render=render_server) as server:
-        print(f"serving {', '.join(served)} on {server.url} (stop with Ctrl-C)", flush=True)
+        answer = CommandAnswer(
+            {"serving": list(served), "url": server.url},
+            f"serving {', '.join(served)} on {server.url} (stop with Ctrl-C)",
+        )
+        answer.print(as_json=options.json)
+        sys.stdout.flush()
         stop.wait()
     for model in models:
         model.close()
     return 0
 
 
-def _deploy(options: argparse.Namespace) -> int:
+def _deploy(options: ServeOptions) -> CommandAnswer:
     """Write model repositories, or print services; a bundle is checked as if it were served."""
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - as in `run`
     from edge_runtime.model.bundle.load import load_engine  # noqa: PLC0415
@@ -172,17 +135,18 @@ def _deploy(options: argparse.Namespace) -> int:
     from edge_runtime.model.engines.base import EngineOptions  # noqa: PLC0415
     from edge_runtime.operate.server import deployment  # noqa: PLC0415
 
-    trusted = None if options.allow_unsigned else load_keys(options.trusted_keys)
+    trusted = None if options.allow_unsigned else load_keys(options.trusted_key)
     services: list[str] = []
-    for path in options.bundle:
+    written: list[dict[str, str]] = []
+    for path in options.bundles:
         with open_bundle(path, trusted=trusted) as bundle:
             variant = deployment.onnx_variant(bundle, options.variant)
-            if options.print_kserve is not None:
-                services.append(deployment.kserve_service(bundle.manifest.name, options.print_kserve))
+            if options.triton_repository is None:
+                services.append(deployment.kserve_service(bundle.manifest.name, options.print_kserve or ""))
                 continue
             load_engine(bundle, variant.name, EngineOptions()).close()  # in a child process first
             made = deployment.write_triton_repository(options.triton_repository, bundle, variant, options.max_batch)
-            print(f"{made}: variant {variant.name}")
+            written.append({"folder": str(made), "variant": variant.name})
     if services:
-        sys.stdout.write("---\n".join(services))
-    return 0
+        return CommandAnswer({"services": services}, "---\n".join(services).removesuffix("\n"))
+    return CommandAnswer({"written": written}, ["{folder}: variant {variant}".format(**one) for one in written])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import shlex
@@ -20,9 +19,11 @@ from edge_runtime.base.system import durable_file
 from edge_runtime.base.system.progress import Progress
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.io.mqtt.config import BrokerConfig
+from edge_runtime.tools.cli.init_options import InitOptions
 from edge_runtime.tools.cli.init_questions import LISTEN, Answers
 from edge_runtime.tools.cli.install_service import UNITS, unit_and_steps
 from edge_runtime.tools.cli.listen import asked
+from edge_runtime.tools.cli.program import CommandAnswer
 from edge_runtime.tools.cli.run import check
 from edge_runtime.tools.cli.systemd_unit import ServiceConfig, paths_of
 from edge_runtime.tools.listen.application import application
@@ -51,19 +52,19 @@ class Place:
     unit: Path | None
 
 
-def place_of(options: argparse.Namespace) -> Place:
+def place_of(options: InitOptions) -> Place:
     """Choose where the files go, before anything is asked.
 
     Raises:
         ConfigError: one of them is there already, or its folder is not.
     """
-    config = options.config.absolute()
+    config = options.app.absolute()
     folder = options.units or (UNITS if os.access(UNITS, os.W_OK) else config.parent)
     unit = None if options.no_service else folder.absolute() / f"{options.name}.service"
     if config.exists():
         raise ConfigError(
-            f"{options.config}: exists already, and is left as it is; name another file, or write its unit with: "
-            f"edge-runtime install-service {options.config}"
+            f"{options.app}: exists already, and is left as it is; name another file, or write its unit with: "
+            f"edge-runtime install-service {options.app}"
         )
     for path in filter(None, (config, unit)):
         if not path.parent.is_dir():
@@ -76,11 +77,11 @@ def place_of(options: argparse.Namespace) -> Place:
 # -- the application ---------------------------------------------------------------------------------------------------
 
 
-def write(place: Place, answers: Answers, options: argparse.Namespace) -> int:
+def write(place: Place, answers: Answers, options: InitOptions) -> CommandAnswer:
     """Find the source, check the application, and write the files.
 
     Returns:
-        1 if the application does not work here; nothing is written then.
+        What was written; or what the check found, with exit code 1, if the application does not work here.
 
     Raises:
         EdgeError: the broker is silent or away, the check refuses something, or a file cannot be written.
@@ -91,12 +92,13 @@ def write(place: Place, answers: Answers, options: argparse.Namespace) -> int:
         secret = _free(place.config.with_suffix(".password")) if answers.password else answers.broker.password_file
         text = _text(place, answers, tables, secret, options)
         config = parse(text, place.config)
-        if code := _checked(config, broker, place.config):
-            return code
+        checked = _checked(config, broker, place.config)
+        if checked.code:
+            return checked
     files = [(secret, answers.password + "\n", 0o600)] if answers.password and secret else []
     files.append((place.config, text, 0o644))
     steps = [f"mkdir -p {shlex.quote(str(one))}" for one in paths_of(config, place.config).written]
-    steps.append(f"edge-runtime run {shlex.quote(str(options.config))}")
+    steps.append(f"edge-runtime run {shlex.quote(str(options.app))}")
     if place.unit is not None:
         unit, steps = _service(config, place, options)
         if answers.password:
@@ -105,8 +107,9 @@ def write(place: Place, answers: Answers, options: argparse.Namespace) -> int:
             steps.insert(-2, f"# {secret} must be readable by {options.user}")
         files.append((place.unit, unit, 0o644))
     _create(files)
-    print("\n".join([*(f"wrote {path}" for path, *_ in files), "next:", *steps]))
-    return 0
+    wrote = [path for path, *_ in files]
+    lines = [*checked.lines, *(f"wrote {path}" for path in wrote), "next:", *steps]
+    return CommandAnswer({"wrote": wrote, "next": steps, "check": checked.document}, lines)
 
 
 @contextmanager
@@ -162,7 +165,7 @@ def _plain(topic: str) -> SourceTable:
 
 
 def _text(
-    place: Place, answers: Answers, tables: Sequence[SourceTable], secret: Path | None, options: argparse.Namespace
+    place: Place, answers: Answers, tables: Sequence[SourceTable], secret: Path | None, options: InitOptions
 ) -> str:
     """Write the application."""
     folder = place.config.parent
@@ -187,13 +190,13 @@ def _text(
         answers.bundle,
         folder,
         signed=answers.signed,
-        trusted=options.trusted_keys,
+        trusted=options.trusted_key,
         header=_HEADER,
         ends=ends,
     )
 
 
-def state_folder(place: Place, options: argparse.Namespace) -> Path:
+def state_folder(place: Place, options: InitOptions) -> Path:
     """Choose where the application keeps its state; no program keeps any below /etc."""
     if options.state is not None:
         return Path(options.state.absolute())
@@ -202,7 +205,7 @@ def state_folder(place: Place, options: argparse.Namespace) -> Path:
     return place.config.parent / "state"
 
 
-def _checked(config: AppConfig, broker: BrokerConfig, path: Path) -> int:
+def _checked(config: AppConfig, broker: BrokerConfig, path: Path) -> CommandAnswer:
     """Check the application as `run --check`, with its state in a folder that goes, and the password as it is lent."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
@@ -215,7 +218,7 @@ def _checked(config: AppConfig, broker: BrokerConfig, path: Path) -> int:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _service(config: AppConfig, place: Place, options: argparse.Namespace) -> tuple[str, list[str]]:
+def _service(config: AppConfig, place: Place, options: InitOptions) -> tuple[str, list[str]]:
     """Make the unit, and the lines to type before it can start."""
     assert place.unit is not None
     try:

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
+
+import orjson
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.model.tuning.timing.interleaved import Plan
-from edge_runtime.tools.cli.arguments import existing_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath, Count
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "time",
-        description="Time every variant of a bundle that runs on this machine, in turns, on the bundle's windows.",
-        epilog="example: edge-runtime time watch.edge --json",
-    )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file")
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line, for programs")
-    parser.add_argument("--rounds", type=int, default=Plan().rounds, help="turns of each (default: %(default)s)")
-    parser.add_argument(
-        "--block-ms", type=float, default=Plan().block_s * 1e3, help="length of a turn (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--threads", type=int, nargs="+", metavar="N", help="threads to measure with (default: one, and all cores)"
-    )
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class TimeOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
+    rounds: int = option("turns of each", Plan().rounds)
+    block_ms: float = option("length of a turn", Plan().block_s * 1e3)
+    threads: tuple[Count, ...] = option("threads to measure with (default: one, and all cores)", (), "N", words="+")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Measure and print."""
+@command(
+    "time",
+    "",
+    "Time every variant of a bundle that runs on this machine, in turns, on the bundle's windows.",
+    "time watch.edge --json",
+)
+def run(options: TimeOptions) -> CommandAnswer:
+    """Measure."""
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.model.tuning.timing.measure import measure_bundle, table  # noqa: PLC0415
 
-    if options.threads and min(options.threads) < 1:
-        raise ConfigError("--threads must be at least 1")
     try:
         plan = Plan(rounds=options.rounds, block_s=options.block_ms / 1e3)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     with open_bundle(options.bundle) as bundle:
-        found = measure_bundle(bundle, threads=options.threads, plan=plan)
-    print(found.to_json() if options.json else table(found))
-    return 0
+        found = measure_bundle(bundle, threads=options.threads or None, plan=plan)
+    return CommandAnswer(orjson.loads(found.to_json()), table(found))

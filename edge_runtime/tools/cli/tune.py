@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from edge_runtime.tools.cli.arguments import add_bundle, add_trusted, count, output_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath, Count, ExistingFile, OutputFile
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.model.bundle.bundle import Bundle
@@ -24,49 +24,37 @@ _MOST_THREADS = 8
 """Sensor models are small: more threads than that only wait for each other."""
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "tune",
-        help="measure which variant is the fastest on this machine",
-        description=(
-            "Time every variant of a bundle in every engine that is installed and on the accelerators that this "
-            "board has, in interleaved rounds, after each has reproduced its golden vectors; in child processes, "
-            "so that one that crashes costs itself alone. The figures are saved beside the bundle, for this "
-            "machine, these versions and this bundle, and `run` takes the fastest from then on: on the processor, "
-            "or on an accelerator that saves at least half of its time. Takes some seconds, minutes where an "
-            "accelerator compiles; Ctrl-C ends it at once, and saves nothing."
-        ),
-        epilog="examples:\n  edge-runtime tune watch.edge\n  edge-runtime tune watch.edge --threads 1 4 --json",
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
+    threads: tuple[Count, ...] = option(
+        "threads to measure with (default: 1, 2, 4, 8, up to the cores)", (), "N", words="+"
     )
-    add_bundle(parser)
-    parser.add_argument(
-        "--threads",
-        type=count,
-        nargs="+",
-        metavar="N",
-        help="threads to measure with (default: one, two, four, eight, as far as there are cores)",
+    tuned: OutputFile | None = option(
+        "the saved figures, named by tuned under [model] (default: BUNDLE.tuned.json)", None, "FILE"
     )
-    parser.add_argument(
-        "--file",
-        type=output_file,
-        metavar="FILE.json",
-        help="file of the saved figures; name it under [model] as tuned (default: BUNDLE.tuned.json)",
+    compiled: Path | None = option(
+        "what accelerators compile, named by compiled there (default: BUNDLE.compiled)", None, "FOLDER"
     )
-    parser.add_argument(
-        "--compiled",
-        type=Path,
-        metavar="FOLDER",
-        help="what accelerators compile; name it under [model] as compiled (default: BUNDLE.compiled)",
-    )
-    add_trusted(parser)
-    parser.add_argument("--forget", action="store_true", help="delete the saved figures, and measure nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    parser.set_defaults(run=run)
+    trusted_key: tuple[ExistingFile, ...] = arguments.trusted_key()
+    forget: bool = option("delete the saved figures, and measure nothing", default=False)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Measure, print and save. A disk that cannot be written to is reported, and is no failure."""
+@command(
+    "tune",
+    "measure which variant is the fastest on this machine",
+    "Time every variant of a bundle in every engine that is installed and on the accelerators that "
+    "this board has, in interleaved rounds, after each has reproduced its golden vectors; in child processes, "
+    "so that one that crashes costs itself alone. The figures are saved beside the bundle, for this "
+    "machine, these versions and this bundle, and `run` takes the fastest from then on: on the processor, "
+    "or on an accelerator that saves at least half of its time. Takes some seconds, minutes where an "
+    "accelerator compiles; Ctrl-C ends it at once, and saves nothing.",
+    "tune watch.edge",
+    "tune watch.edge --threads 1 4 --json",
+    renamed={"--file": "--tuned"},
+)
+def run(options: TuneOptions) -> CommandAnswer:
+    """Measure and save. A disk that cannot be written to is reported, and is no failure."""
     from edge_runtime.base.hardware import this_device  # noqa: PLC0415
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415
     from edge_runtime.model.bundle.signature import load_keys  # noqa: PLC0415
@@ -74,17 +62,16 @@ def run(options: argparse.Namespace) -> int:
     from edge_runtime.model.tuning.benchmark import tune  # noqa: PLC0415
     from edge_runtime.model.tuning.timing.machine import this_machine  # noqa: PLC0415
 
-    path: Path = options.file or results.file_for(options.bundle)
+    path: Path = options.tuned or results.file_for(options.bundle)
     compiled: Path = options.compiled or compile_cache.folder_for(options.bundle)
-    trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
+    trusted = load_keys(options.trusted_key) if options.trusted_key else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
         machine = this_machine()
         if options.forget:
             compile_cache.discard(compile_cache.compiled_of(compiled, bundle))
-            _forget(bundle, path, machine, as_json=options.json)
-            return 0
+            return _forget(bundle, path, machine)
         profile = this_device()
-        threads = options.threads or [count for count in profile.thread_counts if count <= _MOST_THREADS]
+        threads = list(options.threads) or [count for count in profile.thread_counts if count <= _MOST_THREADS]
         tuning = tune(bundle, threads=threads, machine=machine, profile=profile, compiled=compiled)
         if not options.compiled:
             with contextlib.suppress(OSError):  # made, and nothing came of it
@@ -94,24 +81,18 @@ def run(options: argparse.Namespace) -> int:
             results.save_tuning(tuning, bundle, path, machine)
         except OSError as error:
             why = error.strerror or type(error).__name__
-    if options.json:
-        print(orjson.dumps(_document(tuning, path, why)).decode())
-    else:
-        print("\n".join(_lines(tuning)))
-        if not why:
-            print(f"saved in {path}")
     if why:
         figure, gain = _choice(tuning)
         wanted = f'variant = "{figure.variant}"' + (f" and {_switch(figure)}" if gain and gain.worth else "")
         print(
             f"edge-runtime: not saved, since {path} cannot be written ({why}); "
-            f"set {wanted} under [model], or name a file by --file and tuned",
+            f"set {wanted} under [model], or name a file by --tuned",
             file=sys.stderr,
         )
-    return 0
+    return CommandAnswer(_document(tuning, path, why), [*_lines(tuning), *([] if why else [f"saved in {path}"])])
 
 
-def _forget(bundle: Bundle, path: Path, machine: Machine, *, as_json: bool) -> None:
+def _forget(bundle: Bundle, path: Path, machine: Machine) -> CommandAnswer:
     from edge_runtime.errors import EdgeError  # noqa: PLC0415
     from edge_runtime.model.tuning import results  # noqa: PLC0415
 
@@ -119,10 +100,8 @@ def _forget(bundle: Bundle, path: Path, machine: Machine, *, as_json: bool) -> N
         found = results.delete_tuning(bundle, path, machine)
     except OSError as error:
         raise EdgeError(f"{path} cannot be changed: {error.strerror}; delete it by hand") from error
-    if as_json:
-        print(orjson.dumps({"forgotten": found, "file": str(path)}).decode())
-    else:
-        print(f"{path}: {'forgotten' if found else 'nothing was saved for this bundle on this machine'}")
+    told = "forgotten" if found else "nothing was saved for this bundle on this machine"
+    return CommandAnswer({"forgotten": found, "file": path}, f"{path}: {told}")
 
 
 def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:

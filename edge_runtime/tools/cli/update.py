@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from edge_runtime._version import __version__
 from edge_runtime.base.system.iso8601 import in_words
 from edge_runtime.errors import ConfigError, EdgeError
-from edge_runtime.tools.cli.arguments import existing_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import AppFile, ExistingFile
+from edge_runtime.tools.cli.options import operand
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command, family
 
 if TYPE_CHECKING:
     from edge_runtime.app.config import AppConfig
@@ -21,67 +23,67 @@ if TYPE_CHECKING:
     from edge_runtime.operate.update.state import State
     from edge_runtime.operate.update.update_store import UpdateStore
 
-_ACTIONS = {
-    "status": "which bundle runs, which one is tried, what is held back",
-    "apply": "lift a hold, and try again what was held back or refused; with BUNDLE, install that file",
-    "hold": "take no updates until apply",
-    "rollback": "go back to what ran before, and hold back what runs now",
-}
+
+_Action = Literal["apply", "hold", "rollback"]
+
+family(
+    __name__,
+    "update",
+    "updates over the air: status, apply, hold, rollback",
+    "Look at and steer the updates of an application. It need not run: what is asked for is left in "
+    "its update folder, and done within poll_s (5 s unless the file says otherwise), or at its next start. Exit "
+    "code of status: 3 where the last update was refused or rolled back.",
+    "update status app.toml",
+    "update apply app.toml watch-4.edge",
+    "update rollback app.toml",
+)
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "update",
-        help="updates over the air: status, apply, hold, rollback",
-        description=(
-            "Look at and steer the updates of an application. It need not run: what is asked for is left in its update "
-            "folder, and done within poll_s (5 s unless the file says otherwise), or at its next start. Exit code of "
-            "status: 3 where the last update was refused or rolled back."
-        ),
-        epilog=(
-            "examples:\n"
-            "  edge-runtime update status app.toml\n"
-            "  edge-runtime update apply app.toml watch-4.edge\n"
-            "  edge-runtime update rollback app.toml"
-        ),
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, what in _ACTIONS.items():
-        action = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        action.add_argument("config", type=existing_file, metavar="APP.toml", help="the application's configuration")
-        if name == "apply":
-            action.add_argument("bundle", type=existing_file, nargs="?", metavar="BUNDLE", help="a signed .edge file")
-        action.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class UpdateOptions(CommandOptions):
+    app: AppFile = arguments.app()
+
+    def open(self) -> tuple[AppConfig, UpdateConfig, UpdateStore]:
+        """Read the configuration, and open its store of updates to read.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        from edge_runtime.app.config import load_config  # noqa: PLC0415 - numpy and the rest, only when needed
+        from edge_runtime.operate.update.update_store import UpdateStore  # noqa: PLC0415
+
+        config = load_config(self.app)
+        if config.update is None:
+            raise ConfigError(f"{self.app} has no table [update]; see docs/updates.md")
+        return config, config.update, UpdateStore(config.update.folder, read_only=True)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Show, or leave a request."""
-    from edge_runtime.app import config as configuration  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.operate.update.state import BY_OPERATOR  # noqa: PLC0415
-    from edge_runtime.operate.update.update_store import UpdateStore  # noqa: PLC0415
-
-    config = configuration.load_config(options.config)
-    if config.update is None:
-        raise ConfigError(f"{options.config} has no table [update]; see docs/updates.md")
-    store = UpdateStore(config.update.folder, read_only=True)
-    if options.action == "status":
-        _show(store, config, as_json=options.json)
-        if config.update.prove == "better" and not options.json:
-            _show_proof(store.state, config, config.update)
-        latest = store.state.history[-1:]
-        return 3 if any(one.result != "accepted" and one.reason != BY_OPERATOR for one in latest) else 0
-    _post(store, config, config.update, options)
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class UpdateApplyOptions(UpdateOptions):
+    bundle: ExistingFile | None = operand("a signed .edge file", "BUNDLE", None)
 
 
-def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: argparse.Namespace) -> None:
+@command("update status", "which bundle runs, which one is tried, what is held back")
+def _status(options: UpdateOptions) -> CommandAnswer:
+    from edge_runtime.operate.update.state import BY_OPERATOR  # noqa: PLC0415 - as above
+
+    config, update, store = options.open()
+    state, found = store.state, _running(store, config) or store.state.running
+    running = found.model if found is not None else "the configured bundle, which cannot be read"
+    lines = [*_shown(state, running)]
+    if update.prove == "better" and not options.json:
+        lines += _proof(state, config, update)
+    refused = any(one.result != "accepted" and one.reason != BY_OPERATOR for one in state.history[-1:])
+    return CommandAnswer({"answering": running, "runtime": __version__, **asdict(state)}, lines, 3 if refused else 0)
+
+
+def _post(action: _Action, options: UpdateOptions, bundle: Path | None = None) -> CommandAnswer:
+    """Leave a request in the update folder."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.operate.update import check, inbox  # noqa: PLC0415
     from edge_runtime.operate.update.keys import KeyChain  # noqa: PLC0415
 
-    bundle = getattr(options, "bundle", None)
+    config, update, store = options.open()
     if not store.requests.is_dir():
         raise ConfigError(f"update.folder {update.folder}: no application has used it yet; start one first")
     if bundle is not None:  # so that the error of a wrong file is shown here, and not in a log
@@ -93,33 +95,32 @@ def _post(store: UpdateStore, config: AppConfig, update: UpdateConfig, options: 
                 has_cloud=config.cloud is not None, events=config.events or (), by_operator=True,
             )  # fmt: skip
             if running and found is None:
-                print(f"{candidate.manifest.model} runs, or is being tried, already")
-                return
+                model = candidate.manifest.model
+                return CommandAnswer({"asked": None, "runs": model}, f"{model} runs, or is being tried, already")
     try:
-        inbox.post(store, inbox.Request(action=options.action), bundle)
+        inbox.post(store, inbox.Request(action=action), bundle)
     except OSError as error:
         raise EdgeError(f"update.folder {update.folder}: cannot be written: {error.strerror}") from error
-    if options.json:
-        print(orjson.dumps({"asked": options.action, "within_s": update.poll_s}).decode())
-    else:
-        print(f"asked for: {options.action}. A running application does it within {update.poll_s:g} s.")
+    line = f"asked for: {action}. A running application does it within {update.poll_s:g} s."
+    return CommandAnswer({"asked": action, "within_s": update.poll_s}, line)
 
 
-def _show_proof(state: State, config: AppConfig, update: UpdateConfig) -> None:
-    """Say how the proof of a candidate, or of what runs, stands by the labels of the cases."""
+def _proof(state: State, config: AppConfig, update: UpdateConfig) -> list[str]:
+    """Tell how the proof of a candidate, or of what runs, stands by the labels of the cases."""
     from edge_runtime.operate.update.proof import standing_of  # noqa: PLC0415
     from edge_runtime.store.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
 
     cases, tried = config.cases, state.candidate or state.running
     if cases is None or tried is None or not cases.path.exists():
-        return
+        return []
     store = CaseStore(cases.path, cases.max_bytes, cases.max_days)
     try:
         found = standing_of(store, tried.sha256)
     finally:
         store.close()
-    if found.said or found.waiting:
-        print(f"proof      {tried.model}: {found.line(update.prove_labels)} (edge-runtime review label)")
+    if not (found.said or found.waiting):
+        return []
+    return [f"proof      {tried.model}: {found.line(update.prove_labels)} (edge-runtime review label)"]
 
 
 def _running(store: UpdateStore, config: AppConfig) -> Manifest | None:
@@ -133,25 +134,34 @@ def _running(store: UpdateStore, config: AppConfig) -> Manifest | None:
     return None
 
 
-def _show(store: UpdateStore, config: AppConfig, *, as_json: bool) -> None:
-    state, found = store.state, _running(store, config) or store.state.running
-    running = found.model if found is not None else "the configured bundle, which cannot be read"
-    if as_json:
-        document = {"answering": running, "runtime": __version__, **asdict(state)}
-        print(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode())
-        return
+def _shown(state: State, running: str) -> Iterator[str]:
     where = f", sha256 {state.running.sha256[:12]}" if state.running is not None else ", as configured"
-    print(f"running    {running}{where}; runtime {__version__}")
+    yield f"running    {running}{where}; runtime {__version__}"
     if state.candidate is not None:
-        print(f"candidate  {state.candidate.model}, {state.phase}, start {state.starts}")
+        yield f"candidate  {state.candidate.model}, {state.phase}, start {state.starts}"
     for held in state.held:
-        print(f"held back  {held.name}/{held.version}: {held.reason}")
+        yield f"held back  {held.name}/{held.version}: {held.reason}"
     if state.on_hold:
-        print("on hold    an operator wants no updates; edge-runtime update apply ends that")
+        yield "on hold    an operator wants no updates; edge-runtime update apply ends that"
     for name, version in sorted(state.highest.items()):
-        print(f"highest    {name}/{version}")
+        yield f"highest    {name}/{version}"
     if state.last:
-        print(f"last       {state.last}")
+        yield f"last       {state.last}"
     for one in reversed(state.history):
         when = in_words(one.at_s) if one.at_s else "without a date"
-        print(f"ended      {when}  {one.bundle}  {one.result}{one.reason and f': {one.reason}'}")
+        yield f"ended      {when}  {one.bundle}  {one.result}{one.reason and f': {one.reason}'}"
+
+
+@command("update apply", "lift a hold, and try again what was held back or refused; with BUNDLE, install that file")
+def apply(options: UpdateApplyOptions) -> CommandAnswer:
+    return _post("apply", options, options.bundle)
+
+
+@command("update hold", "take no updates until apply")
+def hold(options: UpdateOptions) -> CommandAnswer:
+    return _post("hold", options)
+
+
+@command("update rollback", "go back to what ran before, and hold back what runs now")
+def rollback(options: UpdateOptions) -> CommandAnswer:
+    return _post("rollback", options)

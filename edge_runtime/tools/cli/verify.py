@@ -2,65 +2,53 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import orjson
-
-from edge_runtime.tools.cli.arguments import add_bundle, add_trusted
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath, ExistingFile
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
     from edge_runtime.model.bundle.bundle import Bundle
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "verify",
-        help="check a bundle, and replay its golden vectors on this machine",
-        description=(
-            "Check sizes, digests and contents of a bundle, and with --key who signed it; then load every variant that "
-            "this machine can run, in a child process, and compare its answers to the golden vectors. Exit code 1 when "
-            "anything does not hold."
-        ),
-        epilog="example: edge-runtime verify examples/exercise-watch/watch.edge",
-    )
-    add_bundle(parser)
-    add_trusted(parser, "--key")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
+    trusted_key: tuple[ExistingFile, ...] = arguments.trusted_key()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Verify, print, and return the exit code."""
+@command(
+    "verify",
+    "check a bundle, and replay its golden vectors on this machine",
+    "Check sizes, digests and contents of a bundle, and with --trusted-key who signed it; then load "
+    "every variant that this machine can run, in a child process, and compare its answers to the golden vectors. "
+    "Exit code 1 when anything does not hold.",
+    "verify examples/exercise-watch/watch.edge",
+    renamed={"--key": "--trusted-key"},
+)
+def run(options: VerifyOptions) -> CommandAnswer:
+    """Verify."""
     from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.model.bundle.signature import load_keys  # noqa: PLC0415
 
-    trusted = load_keys(options.trusted_keys) if options.trusted_keys else None
+    trusted = load_keys(options.trusted_key) if options.trusted_key else None
     with open_bundle(options.bundle, trusted=trusted) as bundle:
         expired = bundle.expired(SystemClock())
         variants = [_check(bundle, variant.name) for variant in bundle.manifest.variants]
-        ran = [variant for variant in variants if variant["outcome"] != "skipped"]
-        ok = bool(ran) and all(variant["outcome"] == "ok" for variant in ran) and not expired
-        if options.json:
-            report = {
-                "bundle": str(options.bundle),
-                "ok": ok,
-                "signature": bundle.signature,
-                "expired": expired,
-                "variants": variants,
-            }
-            print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
-        else:
-            print(f"{options.bundle}: contents are what the manifest says; {bundle.signature}")
-            for variant in variants:
-                print("  {name:<20} {outcome:<8} {detail}".format(**variant))
-            if expired:
-                print(f"it expired on {bundle.manifest.expires}, so nothing will run it; get a newer one")
-            if not ran:
-                print("no variant can run on this machine; see `edge-runtime doctor`")
-    return 0 if ok else 1
+        signature, expires = bundle.signature, bundle.manifest.expires
+    ran = [variant for variant in variants if variant["outcome"] != "skipped"]
+    ok = bool(ran) and all(variant["outcome"] == "ok" for variant in ran) and not expired
+    lines = [f"{options.bundle}: contents are what the manifest says; {signature}"]
+    lines += ["  {name:<20} {outcome:<8} {detail}".format(**variant) for variant in variants]
+    if expired:
+        lines.append(f"it expired on {expires}, so nothing will run it; get a newer one")
+    if not ran:
+        lines.append("no variant can run on this machine; see `edge-runtime doctor`")
+    report = {"bundle": options.bundle, "ok": ok, "signature": signature, "expired": expired, "variants": variants}
+    return CommandAnswer(report, lines, int(not ok))
 
 
 def _check(bundle: Bundle, name: str) -> dict[str, str]:

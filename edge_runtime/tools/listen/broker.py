@@ -25,18 +25,23 @@ _LEAST_PATIENCE_S = 3.0
 """As long as that, however short the listening."""
 
 
-def broker_config(address: str, username: str = "", password_file: Path | None = None) -> BrokerConfig:
-    """Make the settings of a broker from what people type: ``host``, ``host:1884`` or ``mqtts://host``.
+def broker_config(address: str, password_file: Path | None = None) -> BrokerConfig:
+    """Make the settings of a broker from what people type: ``host``, ``host:1884`` or ``mqtts://USER@host``.
 
     Raises:
-        ConfigError: no address of a broker.
+        ConfigError: no address of a broker, one with a password, or a password without a user.
     """
-    url = address if "://" in address else f"mqtt://{address}"
+    scheme, _, rest = address.rpartition("://")
+    user, at, host = rest.rpartition("@")
+    if ":" in user:
+        raise ConfigError("broker: no password here, where it is shown; write USER@host, and give --password-file FILE")
+    if password_file and not at:
+        raise ConfigError("broker: --password-file needs a user: write USER@host")
     try:
         return BrokerConfig(
-            url=url,
+            url=f"{scheme or 'mqtt'}://{host}",
             client_id=f"edge-runtime-listen-{os.getpid()}",
-            username=username,
+            username=user,
             password_file=password_file,
             clean_start=True,
             session_expiry_s=0,

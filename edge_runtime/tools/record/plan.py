@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcesConfig:
-    """A file with brokers and sources, and no model: what ``edge-runtime listen --write`` makes without a bundle."""
+    """A file with brokers and sources, and no model: what ``edge-runtime listen --out`` makes without a bundle."""
 
     broker: dict[str, BrokerConfig] = field(default_factory=dict)
     source: tuple[SourceConfig, ...] = ()

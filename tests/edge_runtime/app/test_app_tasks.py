@@ -146,7 +146,7 @@ def replayed(folder: Path, kind: str) -> tuple[int, Path]:
 
 def test_a_replay_scores_anomalies_against_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = replayed(tmp_path, "anomaly")
-    score = orjson.loads(capsys.readouterr().err.splitlines()[-1])["score"]
+    score = orjson.loads(capsys.readouterr().out.splitlines()[-1])["score"]
     assert code == 0
     assert len(out.read_text().splitlines()) == N
     assert score["labels"] == ["normal", "anomalous"]

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -54,6 +55,25 @@ def test_status_prints_keys_and_drops_and_json(tmp_path: Path, capsys: pytest.Ca
     assert report["keys"][0]["windows"] == 2
     assert {one["reason"] for one in report["drops"]} == {"duplicate"}
     assert main(["status", str(config(tmp_path))]) == 1
+
+
+def test_an_application_is_asked_by_its_folder_and_by_the_url_of_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("secret-of-the-page\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        host, port = free.getsockname()
+    url = f"http://{host}:{port}"
+    with running(tmp_path, f'{OBSERVE}\nlisten = "{host}:{port}"\ntoken_file = "token"'):
+        config(tmp_path)
+        assert main(["status", str(tmp_path), "--json"]) == 0
+        assert main(["status", url, "--token-file", str(tmp_path / "token"), "--json"]) == 0
+        assert main(["status", url]) == 1
+    said = capsys.readouterr()
+    assert [json.loads(line)["keys"] for line in said.out.splitlines()] == [[], []]
+    assert "token" in said.err
+    assert main(["status", url, "--json"]) == 1
+    assert f"no application runs at {url}" in capsys.readouterr().err
 
 
 def test_keys_choose_filter_pause_and_explain(tmp_path: Path) -> None:

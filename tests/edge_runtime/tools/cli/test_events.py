@@ -140,7 +140,7 @@ def test_rules_of_the_bundle_are_not_turned_off_by_the_first_of_the_application(
         (["--label", "jump"], "the model has no label 'jump'; it has rest, walk, run; name one by --label"),
         ([], "the model has no label 'step'"),
         (["--label", "run"], "'run' happens in none of the recordings; check label, key or file"),
-        (["--label", "walk", "--write"], "--write needs --app APP.toml"),
+        (["--label", "walk", "--write"], "--write needs --app APP"),
         (["--label", "walk", "--report", "r0.jsonl"], "a recording is named twice"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import pty
@@ -21,6 +20,7 @@ from edge_runtime.base.system import durable_file
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.model.bundle.shipped import SHIPPED
 from edge_runtime.tools.cli import main, setting_up
+from edge_runtime.tools.cli.init_options import InitOptions
 from edge_runtime.tools.cli.systemd_unit import MARK
 
 GIVEN = ("--broker", "localhost:1884", "--topic", "watch/+/imu", "--bundle", "exercise-watch")
@@ -198,7 +198,7 @@ def test_a_signal_while_files_are_written_leaves_all_of_them_or_none(
 
 def test_state_of_an_application_below_etc_lies_below_var(folder: Path) -> None:
     place = setting_up.Place(Path("/etc/hall/app.toml"), None)
-    options = argparse.Namespace(state=None, name="hall")
+    options = InitOptions(name="hall")
     assert setting_up.state_folder(place, options) == Path("/var/lib/hall")
     assert setting_up.state_folder(setting_up.Place(folder / "app.toml", None), options) == folder / "state"
 

@@ -40,7 +40,7 @@ def test_print_writes_nothing_and_keeps_hints_apart(
     file: Path, units: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(file.parent)
-    assert main(["install-service", "app.toml", "--print", "--folder", str(units)]) == 0
+    assert main(["install-service", "app.toml", "--dry-run", "--units", str(units)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(MARK)
     assert f" run {file}\n" in out  # a service has no folder to be relative to
@@ -52,7 +52,7 @@ def test_print_writes_nothing_and_keeps_hints_apart(
 def test_it_writes_the_unit_and_says_what_comes_next(
     file: Path, units: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["install-service", str(file), "--name", "watch", "--folder", str(units), "--memory", "64M"]
+    command = ["install-service", str(file), "--name", "watch", "--units", str(units), "--memory", "64M"]
     assert main([*command, "--group", "gpio", "--user", "sensor", "--cpu", "30", "--watchdog", "10"]) == 0
     text = (units / "watch.service").read_text()
     for line in ("MemoryMax=64M", "User=sensor", "SupplementaryGroups=gpio", "CPUQuota=30%", "WatchdogSec=10"):
@@ -65,21 +65,21 @@ def test_it_writes_the_unit_and_says_what_comes_next(
 
 def test_somebody_elses_unit_is_left_alone(file: Path, units: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (units / "edge-runtime.service").write_text("[Service]\n")
-    assert main(["install-service", str(file), "--folder", str(units)]) == 2
+    assert main(["install-service", str(file), "--units", str(units)]) == 2
     assert "was not made by edge-runtime" in capsys.readouterr().err
     assert (units / "edge-runtime.service").read_text() == "[Service]\n"
 
 
 def test_without_the_right_it_says_how(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["install-service", str(file), "--folder", str(tmp_path / "nowhere")]) == 1
+    assert main(["install-service", str(file), "--units", str(tmp_path / "nowhere")]) == 1
     err = capsys.readouterr().err
     assert "sudo" in err
-    assert "--print" in err
+    assert "--dry-run" in err
     assert err.count("\n") == 1
 
 
 def test_wrong_values_are_one_line_and_code_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["install-service", str(file), "--memory", "much", "--print"]) == 2
+    assert main(["install-service", str(file), "--memory", "much", "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
 
@@ -89,7 +89,7 @@ def test_an_accelerator_that_has_won_here_gets_its_device_nodes(
     won: bool, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerators, "expected", lambda _model: {"CUDAExecutionProvider": {}} if won else {})
-    assert main(["install-service", str(file), "--print"]) == 0
+    assert main(["install-service", str(file), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ("DevicePolicy=auto" in lines) == won
     assert ("SupplementaryGroups=video render" in lines) == won

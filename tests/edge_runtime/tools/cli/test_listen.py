@@ -37,7 +37,7 @@ def test_captured_messages_become_an_application_that_loads(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = tmp_path / "app.toml"
-    assert main(["listen", str(captured(tmp_path)), "--bundle", str(bundle), "--write", str(app)]) == 0
+    assert main(["listen", str(captured(tmp_path)), "--bundle", str(bundle), "--out", str(app)]) == 0
     said = capsys.readouterr().out
     assert "60 samples of 1 key (hall/m1)" in said
     assert "no sensor: text, 'online'" in said
@@ -68,7 +68,7 @@ def test_fields_that_are_not_used_are_named_where_a_channel_is_missing(
 ) -> None:
     heard, app = tmp_path / "heard.txt", tmp_path / "app.toml"
     heard.write_text("".join(f'm1 {{"ax": {i}, "ay": 2, "depth": 3.5, "foo": {i}}}\n' for i in range(9)))
-    assert main(["listen", str(heard), "--bundle", str(bundle), "--write", str(app)]) == 1
+    assert main(["listen", str(heard), "--bundle", str(bundle), "--out", str(app)]) == 1
     said = capsys.readouterr().out
     assert "fields not used: depth, foo;" in said
     assert "as az = " in said
@@ -81,7 +81,7 @@ def test_fields_that_are_not_used_are_named_where_a_channel_is_missing(
 
 def test_an_application_is_never_overwritten(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "app.toml").write_text("precious")
-    arguments = ["--bundle", str(bundle), "--write", str(tmp_path / "app.toml")]
+    arguments = ["--bundle", str(bundle), "--out", str(tmp_path / "app.toml")]
     assert main(["listen", str(captured(tmp_path)), *arguments]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "app.toml").read_text() == "precious"
@@ -90,7 +90,7 @@ def test_an_application_is_never_overwritten(bundle: Path, tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["mqtt://user:secret@host", "t"], "credentials"),
+        (["mqtt://user:secret@host", "t"], "no password here"),
         (["localhost:notaport"], "port"),
         (["localhost", "a/#/b"], "cannot be subscribed to"),
         (["localhost", "--seconds", "0"], "must be above 0"),
@@ -136,7 +136,7 @@ def test_in_a_terminal_units_that_nothing_tells_are_asked_for(
     monkeypatch.setattr("builtins.input", answer)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["listen", str(heard), "--bundle", str(bundle), "--write", str(tmp_path / "app.toml")]) == 0
+    assert main(["listen", str(heard), "--bundle", str(bundle), "--out", str(tmp_path / "app.toml")]) == 0
     (source,) = load_config(tmp_path / "app.toml").source
     assert isinstance(source, MqttSourceConfig)
     assert source.codec.type == "json"

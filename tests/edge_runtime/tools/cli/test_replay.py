@@ -178,7 +178,7 @@ def labelled(folder: Path, recorded: list[Stream], name: str = "what") -> Path:
 
 def score(bundle: Path, out: Path, *arguments: str | Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     run(bundle, out, *arguments, "--json")
-    return dict(orjson.loads(capsys.readouterr().err)["score"])
+    return dict(orjson.loads(capsys.readouterr().out)["score"])
 
 
 @pytest.mark.slow

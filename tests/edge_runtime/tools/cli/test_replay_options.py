@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from edge_runtime.errors import ConfigError
 from edge_runtime.tools.batch.job import Job
 from edge_runtime.tools.cli import replay
-from edge_runtime.tools.cli.replay_options import job_of
+from tests.parsing import parsed
 
 
 @pytest.fixture
@@ -23,9 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def job(*options: str) -> Job:
-    parser = argparse.ArgumentParser()
-    replay.add(parser.add_subparsers())
-    return job_of(parser.parse_args(["replay", "watch.edge", "one/day.csv", "two/day.csv", *options]))
+    return replay.job_of(parsed(replay.ReplayOptions, "watch.edge", "one/day.csv", "two/day.csv", *options))
 
 
 @pytest.mark.usefixtures("folder")

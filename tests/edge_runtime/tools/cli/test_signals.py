@@ -205,7 +205,7 @@ def test_ctrl_c_during_an_import_waits_for_its_end(
             time.sleep(0.01)
         return 0
 
-    monkeypatch.setattr("edge_runtime.tools.cli.doctor.run", run)
+    monkeypatch.setattr("edge_runtime.tools.cli.doctor.examine", run)
     assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
     assert sys.modules.pop("interrupted_while_loaded").whole

@@ -17,6 +17,7 @@ from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.io.sources import Deliver
 from edge_runtime.tools.cli import main
 from edge_runtime.types import Reading
+from tests.integration.running import until
 from tests.stateful import expected, stateful_bundle, stream
 
 STEPS = 12
@@ -62,7 +63,7 @@ def test_replay_answers_as_the_model_by_hand_each_time(
     rows = [f"{i / 50},{a},{b}" for i, (a, b) in enumerate(samples.tolist())]
     (tmp_path / "a.csv").write_text("\n".join(["t,c0,c1", *rows]) + "\n")
     assert main(["replay", str(bundle), str(tmp_path / "a.csv"), "--json"]) == 0
-    answers = [orjson.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    *answers, _ = [orjson.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert np.allclose([answer["scores"] for answer in answers], expected(samples), atol=1e-4)
 
 
@@ -72,7 +73,7 @@ def test_steps_are_timed_with_their_states(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     name, *more = command
-    out = ["--file", str(tmp_path / "tuned.json")] if name == "tune" else []
+    out = ["--tuned", str(tmp_path / "tuned.json")] if name == "tune" else []
     assert main([name, str(bundle), *more, *out]) == 0
     assert "onnx-fp32" in capsys.readouterr().out
 
@@ -104,6 +105,7 @@ def test_reset_has_a_running_application_forget_a_key(
     thread = threading.Thread(target=app.run)
     thread.start()
     try:
+        until((tmp_path / "app.sock").exists, "it can be asked")
         assert main(["reset", str(path), "a", "nothing"]) == 0
     finally:
         app.stop()
@@ -111,4 +113,4 @@ def test_reset_has_a_running_application_forget_a_key(
     assert "reset 1 of 2 keys" in capsys.readouterr().out
     assert app.metrics.counts['state_resets_total{reason="asked"}'] == 1
     assert main(["reset", str(path), "a", "--wait", "0.1"]) == 1
-    assert "does it run, and has its model states?" in capsys.readouterr().err
+    assert "no application runs at" in capsys.readouterr().err

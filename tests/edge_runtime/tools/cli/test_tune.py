@@ -85,7 +85,7 @@ def test_on_a_read_only_disk_it_tells_what_to_write_into_the_configuration(
 @pytest.mark.slow
 def test_another_file_may_remember(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "here.json"
-    assert main(["tune", str(bundle), "--threads", "1", "--file", str(file), "--json"]) == 0
+    assert main(["tune", str(bundle), "--threads", "1", "--tuned", str(file), "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out)["saved"] == str(file)
     assert file.exists()
     assert not bundle.with_name("tiny.edge.tuned.json").exists()

@@ -45,9 +45,8 @@ Options that mean the same for every command which has them:
 def page() -> str:
     """Return the page."""
     codes = [code.partition(" ") for code in HELP.removeprefix("Exit codes: ").removesuffix(".").split("; ")]
-    program = edge_runtime.tools.cli.PROGRAM
-    parsers = (program.parser(program.commands), edge_export.cli.parser())
-    commands = [command for parser in parsers for command in _commands(parser)]
+    programs = (edge_runtime.tools.cli.PROGRAM, edge_export.cli.PROGRAM)
+    commands = [command for one in programs for command in _commands(one.parser(one.commands))]
     counts = Counter(row for command in commands for row in _all_rows(command))
     shared = [row for row, count in counts.items() if count >= SHARED]
     parts = [_INTRODUCTION + "".join(f"| {number} | {meaning} |\n" for number, _, meaning in codes)]

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from edge_export.cli import PROGRAM
 
 from edge_runtime.tools import cli
 from edge_runtime.tools.cli.options import Renamed
 from edge_runtime.tools.cli.program import Program
-from tests.models import tiny_bundle
+from tests.models import tiny_bundle, tiny_onnx_classifier
 
-PROGRAMS = (cli.PROGRAM,)
-OTHER_MEANING = {"--key", "--label", "--format", "--group", "--name", "--rate", "--recording", "--window", "--unit"}
+PROGRAMS = (cli.PROGRAM, PROGRAM)
+OTHER_MEANING = frozenset(
+    ("key", "label", "labels", "format", "group", "name", "rate", "recording", "window", "unit", "source", "channels")
+)
 """Options that mean something else to commands of another kind: a key of readings, and a key that signs."""
 
 
@@ -77,7 +80,15 @@ def test_the_same_option_has_the_same_value_everywhere() -> None:
             for name in action.option_strings:
                 kinds[name].add((action.type, action.nargs == 0, tuple(action.choices or ())))
     several = {name for name, found in kinds.items() if len(found) > 1}
-    assert several - OTHER_MEANING <= {"--out", "-o", "--state", "--threads", "--rounds", "--trusted-key"}
+    assert {name.lstrip("-") for name in several} - OTHER_MEANING <= {
+        "python",
+        "out",
+        "o",
+        "state",
+        "threads",
+        "rounds",
+        "trusted-key",
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.prog)
@@ -107,6 +118,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'url = "http://127.0.0.1:1"\nmodel = "big"\n[[source]]\ntype = "stdin"\n[[sink]]\ntype = "stdout"\n'
     )
     (made / "heard.txt").write_text("".join(f'{i / 50} hall/imu {{"x": {i % 7}}}\n' for i in range(200)))
+    (made / "rules.toml").write_text('[[events]]\nname = "step"\nlabel = "walk"\n')
+    (made / "net.onnx").write_bytes(tiny_onnx_classifier())
     return made
 
 
@@ -124,6 +137,16 @@ CHEAP = {
         "install-service app.toml --dry-run",
         "serve tiny.edge --allow-unsigned --print-kserve s3://bucket",
         "listen heard.txt",
+    ],
+    "edge-export": [
+        "keys new release.pem",
+        "keys show release.pem",
+        "keys set --out keys.json --version 1 --trusted-key release.pub.pem --key release.pem",
+        "events tiny.edge --rules rules.toml -o ruled.edge",
+        "measure tiny.edge --rounds 2 --dry-run",
+        "sign ruled.edge --key release.pem",
+        "announce ruled.edge --key release.pem --url https://example.org/ruled.edge --out announce.json",
+        "card net.onnx",
     ],
 }
 

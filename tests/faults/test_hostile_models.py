@@ -37,7 +37,7 @@ def commands(folder: Path, model: Path, rows: int, width: int) -> list[list[str]
     return [
         ["card", str(model)],
         ["pack", str(model), "--card", str(folder / "card.toml"), "-o", str(folder / "o.edge")],
-        ["quantize", str(model), "--data", str(folder / "data"), "-o", str(folder / "q"), "--seconds", "5"],
+        ["quantize", str(model), "--recording", str(folder / "data"), "-o", str(folder / "q"), "--seconds", "5"],
     ]
 
 

@@ -150,3 +150,4 @@ trusted_key = partial(
 variant = partial(option, "variant of the bundle to run (default: the best for this machine)", "auto")
 lateness = partial(option, "seconds that samples may be out of order", 0.0, "SECONDS")
 wait = partial(option, "how long the application may take to answer", 10.0, "SECONDS")
+key_password = partial(option, "file with the private key's password", None, "FILE")

@@ -141,7 +141,7 @@ def _read(hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) is Annotated:
         return {"type": hint.__metadata__[0]}
     if typing.get_origin(hint) is Literal:
-        return {"choices": typing.get_args(hint)}
+        return {"choices": typing.get_args(hint), "type": type(typing.get_args(hint)[0])}
     return {"type": hint}
 
 

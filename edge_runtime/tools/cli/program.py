@@ -71,6 +71,7 @@ class CommandAnswer:
 
 OptionsT = TypeVar("OptionsT", bound=CommandOptions)
 Run = Callable[[OptionsT], "CommandAnswer | int"]
+_Around = Callable[[argparse.Namespace, Callable[[], int], Callable[[EdgeError, int], int]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class Program:
         hidden: commands that other programs start.
         load: imports the module of a command; only that of the one that is asked for is imported.
         log_level: least level of the log, without ``--verbose``.
-        around: runs the work of a command line that stands in `sys.argv`.
+        around: runs the work of the command line that started this process; it is given what prints an error.
     """
 
     name: str
@@ -187,7 +188,7 @@ class Program:
     hidden: Sequence[str] = ()
     load: Callable[[str], ModuleType]
     log_level: int = logging.INFO
-    around: Callable[[argparse.Namespace, Callable[[], int]], int] = lambda _, work: work()
+    around: _Around = lambda _options, work, _fail: work()
 
     def parser(self, names: Sequence[str]) -> argparse.ArgumentParser:
         """Build the parser of some of the commands."""
@@ -216,7 +217,7 @@ class Program:
         known = (*self.commands, *self.hidden)
         options = self.parser((wanted,) if wanted in known else self.commands).parse_args(words)
         _log_to_stderr(logging.DEBUG if options.verbose else self.log_level)
-        return self.around(options, lambda: self._work(options)) if own else self._work(options)
+        return self.around(options, lambda: self._work(options), self.fail) if own else self._work(options)
 
     def _work(self, options: argparse.Namespace) -> int:
         try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
+from edge_export.cli.sign import Signing
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import count, existing_file, factor, seconds
+from edge_runtime.tools.cli.arguments import Count, ExistingFile, Factor, Seconds, TimeUnit
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside, command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,61 +22,6 @@ if TYPE_CHECKING:
     from edge_export.recipe.auto import Draft
 
 RECIPE = "recipe.toml"
-
-
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "auto",
-        help="write a recipe from a folder of recordings, and build it",
-        description=(
-            "Look at every recording of a folder (WAV, CSV, Parquet, NPZ or JSON lines), find classes, groups, rate "
-            "and lengths, write a recipe that says what was decided and why, and build it. The class of a file is its "
-            "folder, unless said otherwise; recordings of one person or machine are never in two sets. What files do "
-            "not tell is asked for, with the option that answers."
-        ),
-        epilog="example: edge-export auto recordings/ --target raspberry-pi-4 --unit g -o out/",
-    )
-    parser.add_argument("folder", type=Path, metavar="DATA", help="folder of recordings")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write into; made if missing")
-    parser.add_argument(
-        "--target", action="append", default=[], metavar="NAME", help="what it is for; may be repeated (default: cpu)"
-    )
-    parser.add_argument("--recipe-only", action="store_true", help="write the recipe, check it, and stop")
-    parser.add_argument("--name", default="", help="name of the model (default: the folder's)")
-    labels = parser.add_mutually_exclusive_group()
-    labels.add_argument("--label", default="", metavar="REGEX", help="pattern over paths that finds the class")
-    labels.add_argument("--label-column", default="", metavar="COLUMN", help="column or array with the class")
-    labels.add_argument(
-        "--labels", type=existing_file, metavar="FILE.csv", help="table with the columns file and label, for WAV files"
-    )
-    groups = parser.add_mutually_exclusive_group()
-    groups.add_argument(
-        "--group", default="", metavar="REGEX", help="pattern over paths that finds the person, machine or session"
-    )
-    groups.add_argument("--group-column", default="", metavar="COLUMN", help="column with the group of each row")
-    groups.add_argument(
-        "--group-files", action="store_true", help="each file is of another person, machine or session than all others"
-    )
-    parser.add_argument("--time", default="", metavar="COLUMN", help="column or array with the stamps")
-    parser.add_argument(
-        "--time-unit", choices=("s", "ms", "us", "ns", "iso8601"), default="", help="unit of the stamps"
-    )
-    parser.add_argument("--rate", type=factor, default=0.0, metavar="HZ", help="samples per second")
-    parser.add_argument("--channels", default="", metavar="A,B,...", help="columns to use (default: all with numbers)")
-    parser.add_argument(
-        "--unit", type=unit, action="append", default=[], metavar="[CHANNEL=]UNIT", help="unit of a channel, or of all"
-    )
-    parser.add_argument("--window", type=seconds, default=0.0, metavar="S", help="length of a window")
-    parser.add_argument("--max-bytes", type=count, metavar="N", help="largest model file that may ship")
-    parser.add_argument("--max-latency-ms", type=factor, metavar="MS", help="longest time per window that may ship")
-    parser.add_argument(
-        "--max-forwarded", type=factor, default=0.1, metavar="SHARE", help="of windows for the cloud (default: 0.1)"
-    )
-    parser.add_argument("--source", default="own recordings", help="where the recordings come from, for the report")
-    parser.add_argument("--licence", default="not stated", help="licence of the recordings, for the report")
-    parser.add_argument("--key", type=existing_file, metavar="KEY.pem", help="private key that signs the bundles")
-    parser.set_defaults(run=run)
 
 
 def unit(text: str) -> tuple[str, str]:
@@ -87,14 +36,61 @@ def unit(text: str) -> tuple[str, str]:
     return channel or "*", name
 
 
-def run(options: argparse.Namespace) -> int:
+Unit = Annotated[tuple[str, str], unit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions(CommandOptions):
+    folder: Path = operand("folder of recordings", "FOLDER")
+    out: Path = option("folder to write into; made if missing", metavar="FOLDER")
+    target: tuple[str, ...] = option("what it is for; may be repeated (default: cpu)", (), "NAME")
+    recipe_only: bool = option("write the recipe, check it, and stop", default=False)
+    name: str = option("name of the model (default: the folder's)", "")
+    label: str = option("pattern over paths that finds the class", "", "REGEX", one_of="labels")
+    label_column: str = option("column or array with the class", "", "COLUMN", one_of="labels")
+    labels: ExistingFile | None = option(
+        "table with the columns file and label, for WAV files", None, "FILE.csv", one_of="labels"
+    )
+    group: str = option("pattern over paths that finds the person, machine or session", "", "REGEX", one_of="groups")
+    group_column: str = option("column with the group of each row", "", "COLUMN", one_of="groups")
+    group_files: bool = option("each file is of another person, machine or session", default=False, one_of="groups")
+    time_column: str = option("column or array with the stamps", "", "COLUMN")
+    time_unit: TimeUnit | None = option("unit of the stamps (default: by the column)", None)
+    rate: Factor | None = option("samples per second of files without stamps", None, "HZ")
+    channels: str = option("columns to use (default: all with numbers)", "", "A,B,...")
+    unit: tuple[Unit, ...] = option("unit of a channel, or of all; may be repeated", (), "[CHANNEL=]UNIT")
+    window: Seconds = option("length of a window", 0.0, "S")
+    max_bytes: Count | None = option("largest model file that may ship", None, "N")
+    max_latency_ms: Factor | None = option("longest time per window that may ship", None, "MS")
+    max_forwarded: Factor = option("share of windows for the cloud", 0.1, "SHARE")
+    source: str = option("where the recordings come from, for the report", "own recordings")
+    licence: str = option("licence of the recordings, for the report", "not stated")
+    signing: Signing
+
+
+@command(
+    "auto",
+    "write a recipe from a folder of recordings, and build it",
+    "Look at every recording of a folder (WAV, CSV, Parquet, NPZ or JSON lines), find classes, groups, rate and "
+    "lengths, write a recipe that says what was decided and why, and build it. The class of a file is its folder, "
+    "unless said otherwise; recordings of one person or machine are never in two sets. What files do not tell is asked "
+    "for, with the option that answers.",
+    "auto recordings/ --target raspberry-pi-4 --unit g -o out/",
+    renamed={"--time": "--time-column"},
+)
+def run(options: AutoOptions) -> CommandAnswer:
     """Decide, write, check and build."""
+    with aside(options):
+        return _run(options)
+
+
+def _run(options: AutoOptions) -> CommandAnswer:
     from edge_export.recipe.auto import Hints, infer_recipe, scan_folder  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_export.recipe.auto.infer import Order  # noqa: PLC0415
     from edge_export.recipe.auto.verify import verify  # noqa: PLC0415
     from edge_export.recipe.recipe import TARGETS, load  # noqa: PLC0415
 
-    targets = tuple(dict.fromkeys(options.target or ["cpu"]))
+    targets = tuple(dict.fromkeys(options.target or ("cpu",)))
     for target in targets:
         if target not in TARGETS:
             raise ConfigError(f"--target {target}: unknown; one of: {', '.join(TARGETS)}")
@@ -112,9 +108,9 @@ def run(options: argparse.Namespace) -> int:
             group=options.group,
             group_column=options.group_column,
             group_files=options.group_files,
-            time=options.time,
-            time_unit=options.time_unit,
-            rate_hz=options.rate,
+            time=options.time_column,
+            time_unit=options.time_unit or "",
+            rate_hz=options.rate or 0.0,
             channels=tuple(filter(None, (part.strip() for part in options.channels.split(",")))),
             units=dict(options.unit),
         ),
@@ -144,12 +140,17 @@ def run(options: argparse.Namespace) -> int:
     counts = verify(recipe, options.folder, print)
     _tell(counts)
     print(f"{path}: written, and it fits the recordings")
-    if options.recipe_only:
-        return 0
-    from edge_export.cli import main  # noqa: PLC0415 - which imports this module
+    document = {
+        "recipe": path,
+        "decisions": [asdict(decision) for decision in draft.decisions],
+        "windows": counts,
+        "figures": None,
+    }
+    if not options.recipe_only:
+        from edge_export.cli.build import built  # noqa: PLC0415 - as above
 
-    arguments = ["build", str(path), "--data", f"{name}={options.folder}", "-o", str(options.out)]
-    return main([*arguments, *(["--key", str(options.key)] if options.key else [])])
+        document["figures"] = built(recipe, {name: options.folder}, options.out, options.signing).document
+    return CommandAnswer(document)
 
 
 def _say(draft: Draft) -> None:

@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from edge_export.cli.sign import add_key, signing_key
+from edge_export.cli.sign import Signing
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import existing_file
+from edge_runtime.tools.cli.arguments import ExistingFile
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside, command
 
-
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "build",
-        help="make bundles by a recipe",
-        description=(
-            "Read recordings, train teacher and student, quantise, measure, set the gate, judge on unseen groups, and "
-            "write a bundle per architecture. Finished steps are kept in OUT/cache and not done again."
-        ),
-        epilog="example: edge-export build examples/activity-watch/recipe.toml --data har=recordings/ -o out/",
-    )
-    parser.add_argument("recipe", type=existing_file, metavar="RECIPE", help="the TOML file")
-    add_data(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write into; made if missing")
-    parser.add_argument(
-        "--teacher",
-        type=existing_file,
-        metavar="MODEL.onnx",
-        help="the teacher, where the recipe says that it is given",
-    )
-    add_key(parser)
-    parser.set_defaults(run=run)
-
-
-def add_data(parser: argparse.ArgumentParser) -> None:
-    """Declare the folders of a recipe's data."""
-    parser.add_argument(
-        "--data",
-        type=named_folder,
-        action="append",
-        default=[],
-        metavar="KEY=FOLDER",
-        help="where the recordings of a [[data]] table of the recipe lie; may be repeated",
-    )
+if TYPE_CHECKING:
+    from edge_export.recipe.recipe import Recipe
 
 
 def named_folder(text: str) -> tuple[str, Path]:
@@ -61,24 +31,45 @@ def named_folder(text: str) -> tuple[str, Path]:
     return key, Path(folder)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Build, and print the figures that matter."""
+NamedFolder = Annotated[tuple[str, Path], named_folder]
+recipe_data = partial(
+    option, "where the recordings of a [[data]] table of the recipe lie; may be repeated", (), "KEY=FOLDER"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions(CommandOptions):
+    recipe: ExistingFile = operand("the TOML file", "RECIPE")
+    data: tuple[NamedFolder, ...] = recipe_data()
+    out: Path = option("folder to write into; made if missing", metavar="FOLDER")
+    teacher: ExistingFile | None = option("the teacher, where the recipe says that it is given", None, "MODEL.onnx")
+    signing: Signing
+
+
+@command(
+    "build",
+    "make bundles by a recipe",
+    "Read recordings, train teacher and student, quantise, measure, set the gate, judge on unseen groups, and write a "
+    "bundle per architecture. Finished steps are kept in OUT/cache and not done again.",
+    "build examples/activity-watch/recipe.toml --data har=recordings/ -o out/",
+)
+def run(options: BuildOptions) -> CommandAnswer:
+    """Build, and tell the figures that matter."""
     from edge_export.recipe.recipe import load  # noqa: PLC0415 - torch and the rest, only when needed
 
-    recipe = load(options.recipe)
+    with aside(options):
+        return built(load(options.recipe), dict(options.data), options.out, options.signing, options.teacher)
+
+
+def built(
+    recipe: Recipe, folders: dict[str, Path], out: Path, signing: Signing, teacher: Path | None = None
+) -> CommandAnswer:
+    """Build by a recipe, and print the figures that matter; they are the answer, too."""
     try:
         from edge_export.build import build  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
-    figures = build(
-        recipe,
-        dict(options.data),
-        options.out,
-        say=_say,
-        clock=SystemClock(),
-        teacher=options.teacher,
-        signer=signing_key(options),
-    )
+    figures = build(recipe, folders, out, say=_say, clock=SystemClock(), teacher=teacher, signer=signing.load())
     test = figures["test"]
     _say(f"\non test groups {', '.join(figures['groups']['test'])}, which nothing was chosen by:")
     for name, judged in test["judged"].items():
@@ -90,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
     _say(f"  with cloud       accuracy {gate['combined_accuracy']:.4f}, {gate['forwarded']:.1%} forwarded")
     for finding in figures["verdict"]:
         _say(f"{'' if finding['good'] else '! '}{finding['says']}")
-    _say(f"the report: {options.out / 'report.html'}")
-    return 0
+    _say(f"the report: {out / 'report.html'}")
+    return CommandAnswer(figures)
 
 
 def headline(figures: dict[str, Any]) -> list[str]:
@@ -104,4 +95,4 @@ def headline(figures: dict[str, Any]) -> list[str]:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stdout, flush=True)
+    print(line, flush=True)

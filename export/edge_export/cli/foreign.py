@@ -23,23 +23,21 @@ _TIMES = 16
 """Memory by bytes of files: a graph is copied by each pass, and recordings are widened to floats."""
 
 
-def foreign(
-    options: argparse.Namespace,
-    run: Callable[[argparse.Namespace], int],
-    fail: Callable[[EdgeError, int], int],
-) -> int:
-    """Run a command in a child process; returns its exit code.
+def bounded(options: argparse.Namespace, work: Callable[[], int], fail: Callable[[EdgeError, int], int]) -> int:
+    """Run a command, in a child process where it reads other people's files; returns its exit code.
 
     Args:
         options: the command line's options.
-        run: does the work, in the child.
+        work: does the work.
         fail: prints an error and returns the exit code that it is given.
     """
+    if options.command not in FOREIGN:
+        return work()
     child = os.fork()
     if not child:  # rule 1
         limit_memory(memory_bytes(options))  # rule 2
         try:
-            return run(options)
+            return work()
         except Exception as error:  # noqa: BLE001 - rule 3
             reason = one_line(f"{type(error).__name__}: {error}")
             return fail(ConfigError(f"{_models(options)}: cannot be worked on, it may be damaged: {reason}"), 2)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import existing_file
+from edge_runtime.tools.cli.arguments import ExistingFile
+from edge_runtime.tools.cli.options import operand, option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "report",
-        help="write the HTML report of a build again",
-        description="Write report.html from the figures of a build; the same figures give the same bytes.",
-        epilog="example: edge-export report out/report.json",
-    )
-    parser.add_argument("figures", type=existing_file, metavar="REPORT.json", help="what edge-export build wrote")
-    parser.add_argument("-o", "--out", type=Path, metavar="FOLDER", help="folder to write into (default: beside it)")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CommandOptions):
+    figures: ExistingFile = operand("what edge-export build wrote", "REPORT.json")
+    out: Path | None = option("folder to write into (default: beside it)", None, "FOLDER")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Write the page, and say where it is."""
+@command(
+    "report",
+    "write the HTML report of a build again",
+    "Write report.html from the figures of a build; the same figures give the same bytes.",
+    "report out/report.json",
+)
+def run(options: ReportOptions) -> CommandAnswer:
+    """Write the page, and tell where it is."""
     from edge_export.report import write_report  # noqa: PLC0415 - only when it is asked for
 
     try:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(figures, dict):
         raise ConfigError(f"{options.figures}: not a report of edge-export build")
     try:
-        print(write_report(figures, options.out or options.figures.parent))
+        page = write_report(figures, options.out or options.figures.parent)
     except ConfigError as error:
         raise ConfigError(f"{options.figures}: {error}") from error
-    return 0
+    return CommandAnswer({"file": page}, str(page))

@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
 
-from edge_export.cli.sign import add_key, signing_again
+from edge_export.cli.sign import Signing
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.cli.arguments import count, existing_file, output_file
+from edge_runtime.tools.cli import arguments
+from edge_runtime.tools.cli.arguments import BundlePath, Count, OutputFile
+from edge_runtime.tools.cli.options import option
+from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    parser = commands.add_parser(
-        "stream",
-        help="make a bundle that computes only what a hop of new samples brings",
-        description=(
-            "Convert each file of a bundle into one that keeps what it computed of the window before, compare its "
-            "answers with the windowed file's, and write a bundle. It gives the same answers under the same ids. "
-            "A signed bundle is signed again, so it needs its key. Earlier releases refuse the new bundle."
-        ),
-        epilog="example: edge-export stream watch.edge --hop 8 -o watch-streaming.edge",
-    )
-    parser.add_argument("bundle", type=existing_file, metavar="BUNDLE", help="the .edge file of a windowed model")
-    parser.add_argument("-o", "--out", type=output_file, required=True, metavar="OUT.edge", help="the bundle to write")
-    parser.add_argument(
-        "--hop", type=count, default=0, metavar="N", help="samples from one window to the next (default: the bundle's)"
-    )
-    parser.add_argument(
-        "--bundle-version", type=count, default=0, metavar="N", help="of the new bundle (default: the bundle's)"
-    )
-    add_key(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(CommandOptions):
+    bundle: BundlePath = arguments.bundle()
+    out: OutputFile = option("the bundle to write", metavar="OUT.edge")
+    hop: Count = option("samples from one window to the next (default: the bundle's)", 0, "N")
+    bundle_version: Count = option("of the new bundle (default: the bundle's)", 0, "N")
+    signing: Signing
 
 
-def run(options: argparse.Namespace) -> int:
-    """Convert, compare, write, and print a line for each variant."""
+@command(
+    "stream",
+    "make a bundle that computes only what a hop of new samples brings",
+    "Convert each file of a bundle into one that keeps what it computed of the window before, compare its answers with "
+    "the windowed file's, and write a bundle. It gives the same answers under the same ids. A signed bundle is signed "
+    "again, so it needs its key. Earlier releases refuse the new bundle.",
+    "stream watch.edge --hop 8 -o watch-streaming.edge",
+)
+def run(options: StreamOptions) -> CommandAnswer:
+    """Convert, compare, write, and tell of each variant."""
     try:
         from edge_export.package.streaming_bundle import stream_bundle  # noqa: PLC0415 - onnx and the rest, only when needed
     except ImportError as error:
         raise ConfigError(f'{error.name} is missing: pip install "edge-export[train]"') from error
-    signer, by = signing_again(options, "other models")
+    signer, by = options.signing.again(options.bundle, "other models")
     made = stream_bundle(options.bundle, options.out, hop=options.hop, version=options.bundle_version)
     if signer is not None:
         signer(options.out)
-    for variant in made.manifest.variants:
-        name = variant.name
-        print(
-            f"{name}: {made.work[name]:.0%} of a window's work, {made.state_bytes[name]} bytes a key, answers differ "
-            f"by up to {made.differences[name]:.2g}"
-        )
-    for name, reason in made.left_out.items():
-        print(f"not {name}: {reason}")
+    lines = [
+        f"{one.name}: {made.work[one.name]:.0%} of a window's work, {made.state_bytes[one.name]} bytes a key, answers "
+        f"differ by up to {made.differences[one.name]:.2g}"
+        for one in made.manifest.variants
+    ]
+    lines += [f"not {name}: {reason}" for name, reason in made.left_out.items()]
     contract = made.manifest.input
     overlap = 1 - contract.hop / contract.window
-    print(
+    lines.append(
         f"{options.out}: {len(made.manifest.variants)} variants, a window of {contract.window} samples every "
         f"{contract.hop} ({overlap:.0%} overlap), compared on {made.compared} windows; {by}"
     )
-    return 0
+    document = {
+        "file": options.out,
+        "work": made.work,
+        "state_bytes": made.state_bytes,
+        "differences": made.differences,
+        "left_out": made.left_out,
+        "compared": made.compared,
+        "signed": by,
+    }
+    return CommandAnswer(document, lines)

@@ -3,7 +3,7 @@
 A device takes a set if enough of the keys that it trusts so far have signed it, and enough of its own
 (`edge_runtime.operate.update.keys`, docs/updates.md)::
 
-    edge-export keys set keys-2.json --version 2 --trust new.pub.pem --sign old.pem --sign new.pem
+    edge-export keys set --out keys-2.json --version 2 --trusted-key new.pub.pem --key old.pem --key new.pem
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def test_the_table_the_reasons_and_the_files_are_printed(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = models.recordings(tmp_path / "data", files=3, calls=6), tmp_path / "small"
-    assert main(["quantize", str(model), "--data", str(data), "-o", str(out), "--min-snr", "10"]) == 0
+    assert main(["quantize", str(model), "--recording", str(data), "-o", str(out), "--min-snr", "10"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("file ")
     assert "not made: int4-weights: no product with" in said
@@ -60,7 +60,7 @@ def test_recordings_are_cut_as_the_card_says_and_a_class_folder_gives_labels(
             x = windows(1, 3, 200, seed=i)[0].T
             lines = [f"{n / 20},{','.join(f'{v:.5f}' for v in row)}" for n, row in enumerate(x)]
             (folder / f"{i}.csv").write_text("\n".join(["t,x,y,z", *lines]) + "\n")
-    command = ["quantize", str(model), "--card", str(tmp_path / "card.toml"), "--data", str(tmp_path / "data")]
+    command = ["quantize", str(model), "--card", str(tmp_path / "card.toml"), "--recording", str(tmp_path / "data")]
     assert main([*command, "--time-column", "t", "-o", str(tmp_path / "out")]) == 0
     assert "accuracy %" in capsys.readouterr().out
     page = (tmp_path / "out" / "quantize-report.md").read_text()
@@ -81,12 +81,12 @@ def test_arguments_that_mean_nothing_are_refused(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["quantize", str(model), "--data", str(tmp_path), "-o", str(tmp_path), *arguments])
+        main(["quantize", str(model), "--recording", str(tmp_path), "-o", str(tmp_path), *arguments])
     assert message in capsys.readouterr().err
 
 
 def test_data_that_does_not_fit_is_one_line(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "a.npy", np.zeros((4, 2, 40), np.float32))
-    code = main(["quantize", str(model), "--data", str(tmp_path / "a.npy"), "-o", str(tmp_path / "out")])
+    code = main(["quantize", str(model), "--recording", str(tmp_path / "a.npy"), "-o", str(tmp_path / "out")])
     assert code == 2
     assert "input 'window' takes an array of (n, 3, 40)" in capsys.readouterr().err

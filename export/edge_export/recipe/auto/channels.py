@@ -160,7 +160,7 @@ def empty_rows(files: Sequence[Content], channels: Sequence[Column], time: str) 
         if not time:
             raise ConfigError(
                 f"{file.name}: {count} rows have an empty cell, most in {column!r}; without stamps no row can be left "
-                "out: fill them, or name the stamps with --time"
+                "out: fill them, or name the stamps with --time-column"
             )
         if 2 * count > file.samples:
             raise ConfigError(

@@ -48,7 +48,7 @@ def time_column(files: Sequence[Content], hints: Hints) -> str:
     names = list(files[0].columns)
     found = [names[place] for place in time_positions(names)]
     if not hints.time and len(found) > 1:
-        raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time COLUMN")
+        raise ConfigError(f"{files[0].name}: which are the stamps, {' or '.join(found)}? say --time-column COLUMN")
     time = hints.time or next(iter(found), "")
     for file in files:
         if time and time not in file.columns:
@@ -78,7 +78,7 @@ def rate_of(kind: Kind, files: Sequence[Content], hints: Hints, time: str) -> Ra
     stamps = [_stamps(file, time) for file in files]
     steps = [_step(each) for each in stamps]
     if not any(steps):
-        raise ConfigError(f"column {time!r} does not rise; name the stamps with --time, or say --rate HZ")
+        raise ConfigError(f"column {time!r} does not rise; name the stamps with --time-column, or say --rate HZ")
     typical = float(np.median([step for step in steps if step]))
     if coarse := _coarse(stamps):
         if not hints.rate_hz:
@@ -101,7 +101,7 @@ def _without_stamps(files: Sequence[Content], hints: Hints) -> Rate:
         return Rate(hz=hints.rate_hz, time="", unit="s", notes=("as --rate says; no stamps",))
     if len(stated) == 1 and (rate := stated.pop()) > 0:
         return Rate(hz=rate, time="", unit="s", notes=("as the files say; no stamps",))
-    raise ConfigError(f"{files[0].name}: has no column of stamps; say --rate HZ, or --time COLUMN")
+    raise ConfigError(f"{files[0].name}: has no column of stamps; say --rate HZ, or --time-column COLUMN")
 
 
 def _is_single(file: Content, name: str) -> bool:

@@ -41,7 +41,8 @@ def test_every_variant_of_a_masked_attention_is_made_in_both_formats(masked: flo
     for k in range(3):
         x = np.random.default_rng(k).normal(size=(32, STEPS, WIDTH)).astype(np.float32)
         np.savez(tmp_path / "data" / f"r{k}.npz", x=x)
-    options = ["--data", str(tmp_path / "data"), "--format", "tflite", "--format", "onnx", "-o", str(tmp_path / "q")]
+    options = ["--recording", str(tmp_path / "data"), "-o", str(tmp_path / "q")]
+    options += ["--format", "tflite", "--format", "onnx"]
     done = edge_export("quantize", str(tmp_path / "m.onnx"), *options)
     assert done.code == 0, done.said
     report = (tmp_path / "q" / "quantize-report.md").read_text()

@@ -240,7 +240,7 @@ def test_the_unit_of_stamps_is_found(
         ("t", lambda row: row * 1000, "ms (1 Hz) or us (1000 Hz)"),
         ("datetime", lambda row: iso(row)[:19], "stands still for about 5"),
         ("time", lambda row: f"day {row}", "column 'time': row 1: 'day 0' is not an ISO 8601 date and time"),
-        ("time,ts", lambda row: f"{row * 0.02},{row}", "which are the stamps, time or ts? say --time COLUMN"),
+        ("time,ts", lambda row: f"{row * 0.02},{row}", "which are the stamps, time or ts? say --time-column COLUMN"),
     ],
 )
 def test_stamps_that_can_be_read_in_two_ways_are_asked_for(
@@ -343,7 +343,7 @@ def test_units_and_rates_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFix
     for path in folder.glob("*.csv"):
         path.write_text(path.read_text().replace("time", "when", 1))
     error = refused(folder, tmp_path / "out", capsys, "--unit", "g", "--channels", "ax,ay,az")
-    assert "has no column of stamps; say --rate HZ, or --time COLUMN" in error
+    assert "has no column of stamps; say --rate HZ, or --time-column COLUMN" in error
     recipe = written(folder, tmp_path / "out", "--unit", "g", "--channels", "ax,ay,az", "--rate", "50")
     assert recipe.window.rate_hz == 50
 

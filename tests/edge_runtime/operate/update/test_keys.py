@@ -222,12 +222,12 @@ def test_the_command_makes_a_set(
     made: Path, tmp_path: Path, chain: Callable[..., KeyChain], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "keys-1.json"
-    words = ["--version", "1", "--trust", f"{made}/b.pub.pem", "--sign", f"{made}/a.pem", "--sign", f"{made}/b.pem"]
-    assert main(["keys", "set", str(out), *words]) == 0
+    words = ["--version", "1", "--trusted-key", f"{made}/b.pub.pem", "--key", f"{made}/a.pem", "--key", f"{made}/b.pem"]
+    assert main(["keys", "set", "--out", str(out), *words]) == 0
     assert "version 1, 1 keys, 2 signatures" in capsys.readouterr().out
     keys = chain()
     keys.rotate(out.read_bytes())
     assert names(keys, made) == "b"
-    again = ["--version", "2", "--trust", f"{made}/c.pub.pem", "--sign", f"{made}/b.pem"]
-    assert main(["keys", "set", str(out), *again]) == 2
+    again = ["--version", "2", "--trusted-key", f"{made}/c.pub.pem", "--key", f"{made}/b.pem"]
+    assert main(["keys", "set", "--out", str(out), *again]) == 2
     assert "must sign too" in capsys.readouterr().err

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from edge_runtime.clock import Clock
-from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.bundle.bundle import Bundle, Floats
@@ -15,11 +13,11 @@ from edge_runtime.model.bundle.golden import replay, verify_golden
 from edge_runtime.model.bundle.load import load_engine
 from edge_runtime.model.bundle.sandbox import probe
 from edge_runtime.model.bundle.together import in_calls_of, keep_rows_apart
-from edge_runtime.model.bundle.variants import engine_for, refusals
+from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.engines.base import Engine, EngineOptions
 from edge_runtime.model.engines.subprocess_engine import WorkerEngine
-from edge_runtime.model.serving.accelerator_choice import automatic
 from edge_runtime.model.serving.backend import Backend, Loaded
+from edge_runtime.model.serving.choice import Way, ways
 from edge_runtime.model.serving.failover import FallbackChain
 from edge_runtime.model.serving.loading import LoadedVariant, Model, load_model
 from edge_runtime.model.serving.states import StateStore
@@ -27,7 +25,7 @@ from edge_runtime.model.serving.states import StateStore
 if TYPE_CHECKING:
     from edge_runtime.model.engines.config import Isolate
     from edge_runtime.model.serving.config import ModelConfig
-    from edge_runtime.model.tuning.results import Setting, Tuning
+    from edge_runtime.model.tuning.results import Tuning
 
 _CHECKED: Final = 8
 """Golden vectors that one check replays: a few milliseconds. The next check takes the next ones."""
@@ -69,13 +67,7 @@ class ProvenVariant(LoadedVariant):
 def backends_of(
     bundle: Bundle, first: Variant, config: ModelConfig, failed: Mapping[str, str], tuning: Tuning | None = None
 ) -> list[Backend]:
-    """List the backends of a bundle on this machine, best first.
-
-    1. The accelerator that has won here, with the variant that it won with
-       (`edge_runtime.model.serving.accelerator_choice`); where the configuration names accelerators, these, with the
-       first variant.
-    2. The first variant on the CPU.
-    3. The others on the CPU, in the order of `_stand_ins`.
+    """List the backends of a bundle on this machine, in the order of `edge_runtime.model.serving.choice.ways`.
 
     One that has failed keeps its place: it has to prove itself again before it answers.
 
@@ -89,51 +81,11 @@ def backends_of(
     Raises:
         ConfigError: the bundle has no variant of a name that `config` gives.
     """
-    settings = tuning.settings(config.threads) if tuning else {}
-    cost = _costs(bundle.manifest, tuning, config.threads)
-    others = _stand_ins(bundle, first, config.fallbacks, list(settings), cost)
-    ways: list[tuple[Variant, Mapping[str, Mapping[str, Any]], Setting | None]] = []
-    if (won := automatic(bundle, tuning, config)) is not None:  # rule 1
-        ways.append((won.variant, won.providers, won.setting))
-    elif config.accelerators:
-        ways.append((first, config.accelerators, None))
-    ways += [(variant, {}, settings.get(variant.name)) for variant in (first, *others)]  # rules 2 and 3
-    return [
-        _backend(variant, accelerators, setting, cost[variant.name], config.isolate, failed)
-        for variant, accelerators, setting in ways
-    ]
+    return [_backend(way, config.isolate, failed) for way in ways(bundle, first, config, tuning)]
 
 
-def _stand_ins(
-    bundle: Bundle, first: Variant, fallbacks: Sequence[str] | None, tuned: Sequence[str], cost: Mapping[str, float]
-) -> list[Variant]:
-    """List the variants that may stand in for the first one, best first.
-
-    1. Those that the configuration names, in its order.
-    2. Where it names none, all that run here: those that were measured, in the order of the measurements (`tuned`);
-       then those that cost no more than the first, in the manifest's order of preference; then the rest, by cost.
-    """
-    variants = {variant.name: variant for variant in bundle.manifest.variants}
-    if fallbacks:  # rule 1
-        for name in fallbacks:
-            if name not in variants:
-                has = ", ".join(variants)
-                raise ConfigError(f"fallbacks: {bundle.path.name} has no variant '{name}'; it has {has}")
-        return [variants[name] for name in dict.fromkeys(fallbacks) if name != first.name]
-    places = {name: place for place, name in enumerate(tuned)}
-    others = [variant for variant in variants.values() if variant.name != first.name and not refusals(variant)]
-    others.sort(key=lambda one: (places.get(one.name, len(places)), max(cost[one.name], cost[first.name])))  # rule 2
-    return others
-
-
-def _backend(
-    variant: Variant,
-    accelerators: Mapping[str, Mapping[str, Any]],
-    setting: Setting | None,
-    cost: float,
-    isolate: Isolate,
-    failed: Mapping[str, str],
-) -> Backend:
+def _backend(way: Way, isolate: Isolate, failed: Mapping[str, str]) -> Backend:
+    variant, accelerators, setting, cost = way
     name = f"{variant.name} on {', '.join(accelerators)}" if accelerators else variant.name
     return Backend(
         name=name,
@@ -147,20 +99,6 @@ def _backend(
         or (isolate == "accelerators" and bool(accelerators))
         or failed.get(name, "").startswith("hung"),
     )
-
-
-def _costs(manifest: Manifest, tuning: Tuning | None, threads: int) -> dict[str, float]:
-    """Cost of a window on the processor, by variant; an accelerator's draw is not measured, so it counts the same.
-
-    Processor time where this machine has measured it, which is what warms a board, and infinite for what it could not
-    measure. Else the latency that the manifest states for every variant, else the size of the file.
-    """
-    if tuning is not None:
-        measured = {one.variant: one.cpu_us for one in tuning.ranked(threads)}
-        return {variant.name: measured.get(variant.name, math.inf) for variant in manifest.variants}
-    if all("latency_us" in variant.cost for variant in manifest.variants):
-        return {variant.name: variant.cost["latency_us"] for variant in manifest.variants}
-    return {variant.name: float(variant.size) for variant in manifest.variants}
 
 
 def _record_placement(metrics: Metrics, backend: Backend, engine: Engine) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -30,8 +30,8 @@ from edge_runtime.model.bundle.load import load_engine
 from edge_runtime.model.bundle.sandbox import probe
 from edge_runtime.model.bundle.signature import load_keys
 from edge_runtime.model.bundle.together import in_calls_of
-from edge_runtime.model.bundle.variants import choose_variant
 from edge_runtime.model.engines.base import Engine, EngineOptions
+from edge_runtime.model.serving.choice import variant_to_load
 from edge_runtime.model.serving.states import Gathered, StateStore, rounds
 from edge_runtime.model.tasks import Task
 from edge_runtime.model.tasks.build import build_task
@@ -263,8 +263,7 @@ def load_model(
 ) -> Model:
     """Open and verify a bundle, choose a variant, let it prove itself in a child process, load it.
 
-    The variant is the one that the configuration names, else the one measured to be the fastest on this machine
-    (`edge_runtime.model.tuning.benchmark`), else the first that runs here in the bundle's own order.
+    The variant is chosen by `edge_runtime.model.serving.choice`.
 
     Args:
         config: the bundle, and the keys that are trusted.
@@ -306,7 +305,7 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
     tuning = _tuned(bundle, config, clock)
     settings = tuning.settings(config.threads) if tuning else {}
     out = {} if failed is None else failed
-    variant = _choose(bundle, config, list(settings), out)
+    variant = variant_to_load(bundle, config, list(settings), out)
     while True:
         try:
             return _load_variant(bundle, variant, config, settings.get(variant.name), tuning, proven=proven)
@@ -316,30 +315,11 @@ def _load(bundle: Bundle, config: ModelConfig, clock: Clock, failed: dict[str, s
             out[variant.name] = ": ".join(describe_failure(error))
             before = variant.name
             try:
-                variant = _choose(bundle, config, list(settings), out)
+                variant = variant_to_load(bundle, config, list(settings), out)
             except IncompatibleError:
                 raise error from None
             # One line and no traceback.
             log.error("model: variant failed to start: name=%s next=%s: %s", before, variant.name, error)  # noqa: TRY400
-
-
-def _choose(bundle: Bundle, config: ModelConfig, tuned: Sequence[str], failed: Mapping[str, str]) -> Variant:
-    """Choose the variant to load next.
-
-    1. The one that the configuration names, until it has failed.
-    2. The one measured fastest here (`tuned`, in that order), else the first that runs here in the bundle's own order.
-    3. Once something has failed, only what the configuration lets stand in for it (`ModelConfig.fallbacks`).
-
-    Raises:
-        IncompatibleError: nothing is left that can run.
-    """
-    if config.variant != "auto" and config.variant not in failed:  # rule 1
-        return choose_variant(bundle, wanted=config.variant)
-    barred = set(failed)
-    if failed and config.fallbacks:  # rule 3
-        barred |= {variant.name for variant in bundle.manifest.variants} - set(config.fallbacks)
-    measured = next((name for name in tuned if name not in barred), None)  # rule 2
-    return bundle.variant(measured) if measured else choose_variant(bundle, exclude=tuple(barred))
 
 
 def _load_variant(

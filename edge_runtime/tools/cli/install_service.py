@@ -86,7 +86,7 @@ def unit_and_steps(app: AppConfig, wanted: ServiceConfig) -> tuple[str, list[str
     Raises:
         ConfigError: a path in the configuration that a service cannot use.
     """
-    from edge_runtime.model.serving.accelerator_choice import expected  # noqa: PLC0415
+    from edge_runtime.model.serving.choice import expected  # noqa: PLC0415
     from edge_runtime.tools.cli import systemd_unit  # noqa: PLC0415 - numpy and the rest, only when needed
 
     # One that has won here needs its device nodes as much as one that is configured.

@@ -105,9 +105,9 @@ def _forget(bundle: Bundle, path: Path, machine: Machine) -> CommandAnswer:
 
 
 def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:
-    """Find what `run` answers with, unless its configuration says otherwise; the best of the accelerators."""
-    best = next(iter(tuning.gains()), None)
-    return best.figure if best and best.worth else tuning.choose(), best
+    from edge_runtime.model.serving.choice import measured_best  # noqa: PLC0415 - as in `run`
+
+    return measured_best(tuning)
 
 
 def _document(tuning: Tuning, path: Path, why: str) -> dict[str, Any]:

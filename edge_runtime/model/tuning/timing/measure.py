@@ -44,7 +44,7 @@ class Measurement:
         return {timing.name: timing for timing in self.timings if timing.threads == threads}
 
     def microseconds(self, threads: int = 1) -> dict[str, float]:
-        """Median time by name, as `edge_runtime.model.bundle.variants.choose_variant` takes it."""
+        """Median time by name."""
         return {name: timing.p50_us for name, timing in self.of(threads).items()}
 
     def to_json(self) -> str:

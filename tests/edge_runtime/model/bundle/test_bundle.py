@@ -27,8 +27,9 @@ from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.model.bundle.describe import describe
 from edge_runtime.model.bundle.golden import verify_golden
 from edge_runtime.model.bundle.load import load_engine
-from edge_runtime.model.bundle.variants import arrange, choose_variant, engine_for, refusals
+from edge_runtime.model.bundle.variants import arrange, engine_for, refusals
 from edge_runtime.model.engines.base import EngineOptions
+from edge_runtime.model.serving.choice import choose_variant
 from tests import models
 from tests.edge_runtime.model.bundle.zipped import rewritten
 
@@ -182,7 +183,7 @@ def test_no_engine_is_imported_to_open_or_refuse_a_bundle(path: Path, tmp_path: 
 import sys
 from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.model.bundle.describe import describe
-from edge_runtime.model.bundle.variants import choose_variant
+from edge_runtime.model.serving.choice import choose_variant
 from edge_runtime.errors import BundleError
 with open_bundle({str(path)!r}) as bundle:
     choose_variant(bundle)
@@ -312,13 +313,6 @@ def test_without_targets_the_first_listed_that_can_run_is_taken(
     assert choose_variant(bundle, exclude=["onnx-fp32"]).name == "onnx-int8"
     _only(monkeypatch, "tflite_runtime")
     assert choose_variant(bundle).name == "tflite-fp32"
-
-
-def test_a_measurement_on_this_machine_decides(targeted: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    _only(monkeypatch, "onnxruntime", "ai_edge_litert")
-    measured = {"any": 3.0, "x86": 5.0, "arm": 1.0, "gone": 0.1}
-    assert choose_variant(targeted, measured=measured, machine="x86_64").name == "any"
-    assert choose_variant(targeted, measured=measured, machine="x86_64", exclude=["any"]).name == "x86"
 
 
 def test_the_users_choice_is_taken_even_against_the_targets(targeted: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

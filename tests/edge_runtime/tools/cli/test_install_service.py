@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.model.serving import accelerator_choice as accelerators
+from edge_runtime.model.serving import choice as accelerators
 from edge_runtime.tools.cli import main
 from edge_runtime.tools.cli.systemd_unit import MARK
 

@@ -20,7 +20,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.model.engines.config import Isolate
 from edge_runtime.model.engines.subprocess_engine import WorkerEngine
-from edge_runtime.model.serving.accelerator_choice import automatic, expected
+from edge_runtime.model.serving.choice import automatic, expected
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.failover import FallbackChain
 from edge_runtime.model.serving.fallback_chain import ProvenVariant, start

@@ -27,6 +27,7 @@ import numpy as np
 
 from edge_runtime.base.oip import Array
 from edge_runtime.clock import Clock
+from edge_runtime.key_table import KeyTable
 from edge_runtime.model.serving.loading import LoadedVariant
 from edge_runtime.model.serving.states import StateStore
 from edge_runtime.operate.server.batcher import InSequence
@@ -100,7 +101,7 @@ class Sequences:
         self._begun = 0
         self._open: OrderedDict[int | str, _Sequence] = OrderedDict()  # the one that is idle for longest comes first
         self._of_peer: dict[str, tuple[dict[int | str, None], dict[int | str, None]]] = {}  # in the same order
-        self._made_room: dict[int | str, None] = {}  # the last ones that did, as many as may be open
+        self._made_room: KeyTable[int | str, None] = KeyTable(most)  # the last ones that did
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -170,8 +171,6 @@ class Sequences:
             name = next(iter(fullest[len(fullest[1]) > len(fullest[0])]))
             keys.add(self._end(name))
             self._made_room[name] = None
-            if len(self._made_room) > self._most:
-                del self._made_room[next(iter(self._made_room))]
             self.evicted += 1
         self._states.forget(keys)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from edge_runtime.key_table import KeyTable
 from edge_runtime.store.durable.outbox.queries import digest_of
 from edge_runtime.store.durable.outbox.records import DELIVERED, Closing
 from edge_runtime.store.durable.outbox.schema import Connection, Ledger, public_id, stored_id
@@ -34,7 +35,7 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._places: dict[str, int] = {}
+        self._places: KeyTable[str, int] = KeyTable(2 * size)
 
     def load(self, db: Connection) -> None:
         """Read all from a file just opened."""
@@ -45,10 +46,7 @@ class Memory:
 
     def note(self, closing: Closing) -> None:
         """Remember one; the oldest beyond twice `size` are forgotten."""
-        self._places.pop(closing.id, None)
         self._places[closing.id] = closing.seq
-        while len(self._places) > 2 * self.size:
-            del self._places[next(iter(self._places))]
 
     def __contains__(self, case_id: str) -> bool:
         return case_id in self._places

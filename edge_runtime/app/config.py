@@ -139,18 +139,19 @@ class AppConfig:
             from edge_runtime.io.sources.channel_topics import check_sources  # noqa: PLC0415 - MQTT, only where it is used
 
             check_sources([(part.broker, part.patterns) for part in self.source if part.type == "mqtt"])
-        self._check_sparkplug()
+        self._check_sinks()
 
-    def _check_sparkplug(self) -> None:
+    def _check_sinks(self) -> None:
+        """Ask the module of each sink that has one broker whether it can use it."""
+        choice: Any = SinkConfig
         for i, part in enumerate(self.sink):
-            if part.type == "sparkplug":
-                from edge_runtime.io.sinks.sparkplug import check_broker  # noqa: PLC0415 - only where it is used
-
+            broker = getattr(part, "broker", None)
+            if broker is not None and (check := getattr(choice.module(part.type), "check_broker", None)):
                 users = [
                     getattr(one, "broker", "") for one in (*self.source, *self.sink, self.update, self.home_assistant)
                 ]
                 try:
-                    check_broker(part, self.broker[part.broker], users)
+                    check(part, self.broker[broker], users)
                 except ValueError as error:
                     raise ValueError(f"sink[{i}]: {error}") from None
 

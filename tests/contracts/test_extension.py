@@ -16,6 +16,7 @@ from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.config import load_codec
+from edge_runtime.io.sinks.build import SinkConfig
 from edge_runtime.io.sources.build import SourceConfig, build_source
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
@@ -162,13 +163,17 @@ def test_a_type_whose_package_is_not_installed_is_refused_with_the_line_that_ins
         parse(APP.replace("ticker", "serial").format(every=1), tmp_path / "app.toml")
 
 
-def test_every_type_of_another_package_of_ours_has_settings_and_a_factory() -> None:
-    choice: Any = SourceConfig
-    packaged = [tag for tag, one in choice.modules.items() if isinstance(one, schema.Packaged)]
-    assert packaged == ["serial", "iio", "alsa"]
-    for tag in packaged:
+@pytest.mark.parametrize(
+    ("choice", "names", "factory"),
+    [(SourceConfig, ["serial", "iio", "alsa"], "make_source"), (SinkConfig, ["sparkplug"], "make_sink")],
+)
+def test_every_type_of_another_package_of_ours_has_settings_and_a_factory(
+    choice: Any, names: list[str], factory: str
+) -> None:
+    assert [tag for tag, one in choice.modules.items() if isinstance(one, schema.Packaged)] == names
+    for tag in names:
         assert choice.load(tag).__name__.endswith("Config")
-        assert callable(choice.module(tag).make_source)
+        assert callable(getattr(choice.module(tag), factory))
 
 
 def test_no_package_is_asked_for_that_the_configuration_does_not_name(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from edge_devices.integrations.sparkplug import SparkplugSink, SparkplugSinkConfig
 
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.base.system.retry import Retry
@@ -28,16 +29,15 @@ from edge_runtime.io.sinks.guard import Bounds, SinkGuard
 from edge_runtime.io.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.io.sinks.mqtt import MqttSink, MqttSinkConfig
-from edge_runtime.io.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
 from edge_runtime.io.sinks.stdout import StdoutSink, StdoutSinkConfig
 from edge_runtime.io.sinks.webhook import WebhookSink, WebhookSinkConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.tools.demo.broker.broker import Broker
 from edge_runtime.types import Answer
+from tests.edge_devices.integrations.sparkplug_host import DESCRIBED, Client
 from tests.edge_runtime.io.sinks.answers import correction, event, ids, prediction
 from tests.edge_runtime.io.sinks.disk import Disk
 from tests.edge_runtime.io.sinks.endpoint import OK, Endpoint, Reply
-from tests.edge_runtime.io.sinks.sparkplug_host import DESCRIBED, Client
 from tests.integration.running import listening
 
 Arrived = Callable[[], list[str]]

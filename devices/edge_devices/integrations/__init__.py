@@ -1,1 +1,1 @@
-"""Other people's systems that few applications speak to: OpenTelemetry collectors, Ray clusters."""
+"""Other people's systems that few applications speak to: OpenTelemetry collectors, Ray clusters, Sparkplug hosts."""

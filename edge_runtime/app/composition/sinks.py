@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edge_runtime.app.config import AppConfig
 from edge_runtime.clock import Clock
 from edge_runtime.io.sinks import Described, Sink
-from edge_runtime.io.sinks.build import build_sink
+from edge_runtime.io.sinks.build import SinkParts, build_sink
 from edge_runtime.io.sinks.guard import MOST_UNACKED, SinkGuard, SinkPolicy, bounds_of
 from edge_runtime.io.sources import Source
 from edge_runtime.metrics import Metrics
@@ -60,8 +60,11 @@ class Sinks:
         counted = [metrics.of_sink(name) for name in names]
         built = [
             build_sink(
-                part, name=name, broker_clients=clients, metrics=figures, clock=clock, describe=describe,
-                state=config.counters_file,
+                part,
+                SinkParts(
+                    name=name, broker_clients=clients, metrics=figures, clock=clock, describe=describe,
+                    state=config.counters_file,
+                ),
             )
             for part, name, figures in zip(config.sink, names, counted, strict=False)
         ]  # fmt: skip

@@ -95,8 +95,8 @@ def _refusals(config: AppConfig, *, several_workers: bool) -> Iterator[tuple[str
     for i, sink in enumerate(config.sink):
         if sink.type == "stdout":
             yield f"sink[{i}] of type stdout", "lines of several processes would mix: use jsonl or mqtt"
-        elif sink.type == "sparkplug":
-            yield f"sink[{i}] of type sparkplug", "an edge node has one connection: use mqtt, or leave workers out"
+        elif alone := getattr(sink, "ALONE", ""):
+            yield f"sink[{i}] of type {sink.type}", alone
     for name, why in _ONE_PROCESS.items():
         if getattr(config, name) is not None:
             yield f"[{name}]", why

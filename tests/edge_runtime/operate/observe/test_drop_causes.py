@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from edge_devices.integrations.sparkplug import SparkplugSink
 
 import edge_runtime
 from edge_runtime.answer.gate.budget import Budget
@@ -31,7 +32,6 @@ from edge_runtime.io.codecs.json import JsonConfig
 from edge_runtime.io.codecs.raw import RawConfig
 from edge_runtime.io.codecs.senml import SenmlConfig
 from edge_runtime.io.codecs.sparkplug import SparkplugConfig
-from edge_runtime.io.sinks.sparkplug import SparkplugSink
 from edge_runtime.io.sources.decoding import Decoder, Notices
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
@@ -163,10 +163,10 @@ ELSEWHERE = {
     "quarantined": "edge_runtime/io/mqtt/test_routing.py",
     "home_assistant_away home_assistant_max_keys command_too_often command_not_possible command_retained "
     "command_malformed command_not_allowed": "edge_runtime/operate/observe/home_assistant/test_bridge.py",
-    "sparkplug_state_malformed": "edge_runtime/io/sinks/test_sparkplug.py",
+    "sparkplug_state_malformed": "edge_devices/integrations/test_sparkplug.py",
     "publish_closes_connection publish_queue_full": "edge_runtime/io/mqtt/test_outbound_queue.py",
     "publish_connection_lost": "edge_runtime/io/mqtt/test_outbound_queue.py",
-    "publish_not_sent": "edge_runtime/io/sinks/test_sparkplug_broker.py",
+    "publish_not_sent": "edge_devices/integrations/test_sparkplug_broker.py",
     "jsonl_full jsonl_closed jsonl_sync_failed": "edge_runtime/io/sinks/test_jsonl.py",
     "stdout_full stdout_closed": "edge_runtime/io/sinks/test_stdout.py",
     "webhook_full webhook_closed webhook_rejected webhook_undeliverable": "edge_runtime/io/sinks/test_webhook.py",

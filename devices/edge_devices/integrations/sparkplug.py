@@ -1,6 +1,6 @@
 """Answers to a plant's SCADA, as a Sparkplug B edge node: a device for each key, its metrics from the answers.
 
-`edge_runtime.io.sinks.sparkplug_node` decides what is said in which order; this connects it to a broker and to the
+`edge_devices.integrations.sparkplug_node` decides what is said in which order; this connects it to a broker and to the
 time.
 """
 
@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import orjson
 
+from edge_devices.integrations.sparkplug_bdseq import BirthDeathSequence, file_beside
+from edge_devices.integrations.sparkplug_metrics import definitions, of_predictions, time_s, values
+from edge_devices.integrations.sparkplug_node import Device, EdgeNode, Outgoing
+from edge_devices.integrations.sparkplug_payload import REBIRTH, Value, death, milliseconds
 from edge_runtime._version import __version__
 from edge_runtime.base.system.barrier import Barrier
 from edge_runtime.base.system.loop import Loop, Timer
@@ -26,11 +30,8 @@ from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.mqtt.outbound_queue import Message
 from edge_runtime.io.mqtt.packets import Publish
 from edge_runtime.io.sinks import Described
+from edge_runtime.io.sinks.build import SinkParts
 from edge_runtime.io.sinks.guard import SinkPolicy
-from edge_runtime.io.sinks.sparkplug_bdseq import BirthDeathSequence
-from edge_runtime.io.sinks.sparkplug_metrics import definitions, of_predictions, time_s, values
-from edge_runtime.io.sinks.sparkplug_node import Device, EdgeNode, Outgoing
-from edge_runtime.io.sinks.sparkplug_payload import REBIRTH, Value, death, milliseconds
 from edge_runtime.metrics import Metrics
 from edge_runtime.types import Answer, Done, Prediction
 
@@ -53,6 +54,9 @@ class SparkplugSinkConfig(SinkPolicy):
     Raises:
         ValueError: an id that cannot stand in a topic, or a number out of its range.
     """
+
+    ALONE: ClassVar[str] = "an edge node has one connection: use mqtt, or leave workers out"
+    """Reason why several workers cannot have it."""
 
     type: Literal["sparkplug"] = "sparkplug"
     broker: str
@@ -393,3 +397,12 @@ def _state_of(payload: bytes) -> tuple[bool, int] | None:
     if not isinstance(online, bool) or not isinstance(time_ms, int) or isinstance(time_ms, bool):
         return None
     return online, time_ms
+
+
+def make_sink(config: SparkplugSinkConfig, parts: SinkParts) -> SparkplugSink:
+    """Make the sink; see `edge_runtime.io.sinks.build`."""
+    kept = None if parts.state is None else file_beside(parts.state, config.group, config.node)
+    client = parts.broker_clients[config.broker]
+    return SparkplugSink(
+        config, client, parts.metrics, parts.clock, describe=parts.describe, bd_seq_file=kept, name=parts.name
+    )

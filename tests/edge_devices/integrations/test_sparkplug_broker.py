@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_devices.integrations.sparkplug import SparkplugSink, SparkplugSinkConfig
 
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SystemClock
 from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.config import BrokerConfig
-from edge_runtime.io.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig
 from edge_runtime.metrics import Metrics
+from tests.edge_devices.integrations.sparkplug_host import DESCRIBED, REBIRTH, Host
 from tests.edge_runtime.io.mqtt.clients import QUICK, WAIT_S, pull_the_plug, unique
 from tests.edge_runtime.io.mqtt.users import User
 from tests.edge_runtime.io.sinks.answers import prediction
-from tests.edge_runtime.io.sinks.sparkplug_host import DESCRIBED, REBIRTH, Host
 from tests.mosquitto import Mosquitto
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
+from edge_devices.integrations.sparkplug_payload import BOOLEAN, DOUBLE, STRING, Definition, Value
 from edge_runtime.io.sinks import Described
 from edge_runtime.io.sinks.mqtt import encode_value
-from edge_runtime.io.sinks.sparkplug_payload import BOOLEAN, DOUBLE, STRING, Definition, Value
 from edge_runtime.manifest.outputs import AnomalyOutput, DetectionOutput, EmbeddingOutput, RegressionOutput
 from edge_runtime.types import Answer, Correction, Event, FinalAnswer, Prediction
 

@@ -19,8 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from edge_runtime.io.sinks.mqtt import encode_value
-from edge_runtime.io.sinks.sparkplug_payload import (
+from edge_devices.integrations.sparkplug_payload import (
     BD_SEQ,
     BOOLEAN,
     INT64,
@@ -32,6 +31,7 @@ from edge_runtime.io.sinks.sparkplug_payload import (
     data_metric,
     payload,
 )
+from edge_runtime.io.sinks.mqtt import encode_value
 from edge_runtime.types import Done
 
 RUNTIME: Final = "Properties/Runtime"

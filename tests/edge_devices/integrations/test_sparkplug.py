@@ -10,6 +10,9 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from edge_devices.integrations.sparkplug import SparkplugSink, SparkplugSinkConfig, check_broker
+from edge_devices.integrations.sparkplug_bdseq import BirthDeathSequence, file_beside
+from edge_devices.integrations.sparkplug_node import device_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,18 +22,15 @@ from edge_runtime.io.codecs.sparkplug import SparkplugCodec, SparkplugConfig
 from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.sinks import Described
-from edge_runtime.io.sinks.sparkplug import SparkplugSink, SparkplugSinkConfig, check_broker
-from edge_runtime.io.sinks.sparkplug_bdseq import BirthDeathSequence, file_beside
-from edge_runtime.io.sinks.sparkplug_node import device_id
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.outputs import AnomalyOutput, AnyOutput, OutputContract, Quantity, RegressionOutput
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.tasks.answers import AnomalyPrediction, RegressionPrediction
 from edge_runtime.types import Answer, FinalAnswer, Prediction
+from tests.edge_devices.integrations.sparkplug_host import DESCRIBED, Client, read_payload
 from tests.edge_runtime.io.codecs.sparkplug_messages import block, number, payload
 from tests.edge_runtime.io.sinks import answers
 from tests.edge_runtime.io.sinks.answers import correction, event
-from tests.edge_runtime.io.sinks.sparkplug_host import DESCRIBED, Client, read_payload
 from tests.edge_runtime.manifests import manifest
 
 STATE = "spBv1.0/STATE/scada"

@@ -97,6 +97,7 @@ def changes(found: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) 
     return lines
 
 
+@pytest.mark.slow
 def test_no_file_has_more_banned_words_than_its_baseline() -> None:
     differences = changes(product(), json.loads(BASELINE.read_text("utf-8")))
     assert not differences, "\n" + "\n".join(differences)

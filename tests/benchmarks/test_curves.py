@@ -45,6 +45,7 @@ def cores() -> Iterator[None]:
     os.sched_setaffinity(0, before)
 
 
+@pytest.mark.slow
 def test_every_key_has_a_window_before_the_clock_starts_and_more_after_it() -> None:
     for curve in curves_of(quick=True):
         for point in curve.points:

@@ -362,6 +362,7 @@ def test_lengths_that_the_payload_does_not_hold_are_refused(case: Case) -> None:
         assert reason_of(case.codec(), "k", bomb) in fuzz_codecs.REASONS
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     x=st.lists(st.lists(st.integers(-30000, 30000), min_size=3, max_size=3), min_size=1, max_size=20),
@@ -376,6 +377,7 @@ def test_what_is_encoded_is_decoded(x: list[list[int]], t: int) -> None:
         np.testing.assert_allclose(np.asarray(reading.t).ravel()[0], t / 1e3, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.binary(max_size=200))
 def test_noise_gives_readings_or_a_reason(noise: bytes) -> None:

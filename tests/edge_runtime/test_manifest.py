@@ -394,6 +394,7 @@ def channels(draw: st.DrawFn) -> tuple[Channel, ...]:
     return (*sensors, *masks[: draw(st.integers(0, len(masks)))])
 
 
+@pytest.mark.slow
 @given(
     channels=channels(),
     rows=st.lists(st.lists(st.floats(-1e9, 1e9), min_size=9, max_size=9).map(sorted), max_size=3),

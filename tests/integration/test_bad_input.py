@@ -269,6 +269,7 @@ def flood(publisher: Publisher, seed: int, qos: int, each: int = 20) -> Counter[
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("qos", "budget"), [(0, 5.0), (1, 0.0), (2, 5.0)])
 def test_a_flood_of_poison_costs_no_good_window(
     bundle: Path, tmp_path: Path, clean: list[Answer], caplog: pytest.LogCaptureFixture, qos: int, budget: float

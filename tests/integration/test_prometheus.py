@@ -136,6 +136,7 @@ def test_figures_are_kept_on_a_topic(tmp_path: Path, bundle: Path) -> None:
         assert figures()["outbox"] is None
 
 
+@pytest.mark.slow
 @needs("promtool", "prometheus")
 def test_the_rules_raise_the_alarms_that_they_should_and_no_others() -> None:
     for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):

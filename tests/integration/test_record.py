@@ -78,6 +78,7 @@ def subscribed(broker: Mosquitto, process: Process, times: int = 1) -> None:
     until(lambda: broker.log().count("Sending SUBACK") == times, lambda: process.err)
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_replayed_with_the_live_answers(tmp_path: Path) -> None:
     """Mutations that this finds: units converted twice or not at all, stamps rounded, rows in another order."""
     bundle = tiny_bundle(tmp_path / "watch.edge", sensor=CHANNELS, hop=8)
@@ -162,6 +163,7 @@ def test_labels_on_a_pipe_hold_from_their_moment_and_an_empty_line_pauses(tmp_pa
     ]
 
 
+@pytest.mark.slow
 def test_parts_on_topics_of_their_own_become_whole_rows(tmp_path: Path) -> None:
     config = """
 [broker.local]

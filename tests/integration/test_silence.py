@@ -253,6 +253,7 @@ def test_looking_at_things_leaves_no_trace(bundle: Path, tmp_path: Path, argumen
     assert trace.written == set()
 
 
+@pytest.mark.slow
 def test_the_package_can_be_imported_without_a_trace(tmp_path: Path) -> None:
     trace = traced(
         tmp_path, "-c", "import edge_runtime, edge_runtime.app.application, edge_runtime.app.config; print('imported')"

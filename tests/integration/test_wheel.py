@@ -128,6 +128,7 @@ def requirements_of(wheel: Path) -> list[tuple[str, str]]:
     return [(distribution, line) for line, distribution in lines]
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_demo_s_files_once_and_little_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name: archive.read(name) for name in archive.namelist() if not name.endswith(".py")}
@@ -248,6 +249,7 @@ def test_the_demo_runs_from_an_installed_wheel_in_an_empty_folder(device: Path, 
     assert not {3, 6, 9} & set(outcome["people"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what is built is what git tracks")
 def test_two_machines_build_the_same_bytes(tmp_path: Path) -> None:
     """Mutations that this finds: times of the files, or their permissions, get into a wheel."""

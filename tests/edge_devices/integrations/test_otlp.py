@@ -88,6 +88,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 def test_a_hard_window_is_one_trace_from_its_arrival_to_the_cloud_s_answer(tmp_path: Path, cloud: str) -> None:
     escalating = (
         '[gate]\nthreshold = 1.1\nmax_calls_per_day = 100000\n[outbox]\npath = "outbox.db"\n'

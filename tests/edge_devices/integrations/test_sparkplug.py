@@ -514,6 +514,7 @@ class Walk:
         self.client.write()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=120), st.sampled_from([0.0, 1.0]))
 def test_in_any_order_of_keys_data_connections_and_rebirths_the_host_understands_every_message(

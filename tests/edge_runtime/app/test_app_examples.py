@@ -201,6 +201,7 @@ def test_a_recording_teaches_a_label_and_the_next_bundle_takes_it_along(examples
     assert "added here: door 2, tap 1" in text
 
 
+@pytest.mark.slow
 def test_what_cannot_be_an_example_is_refused_with_what_to_do(examples: Command, tmp_path: Path) -> None:
     add = ("add", "--label", "door")
     assert "name the windows with --window ID, or give --recording" in examples(*add, code=2)

@@ -90,6 +90,7 @@ def test_an_answer_follows_from_the_network_s_and_the_key_s_before_it(folder: Pa
         assert one.hard == (one.confidence < np.float32(0.6)), "the gate of the surround decides about the posterior"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 17])
 def test_an_orderly_stop_changes_no_answer(folder: Path, cut: int) -> None:
     whole = run(folder)
@@ -98,6 +99,7 @@ def test_an_orderly_stop_changes_no_answer(folder: Path, cut: int) -> None:
     assert {name: one.scores for name, one in parts.items()} == {name: one.scores for name, one in whole.items()}
 
 
+@pytest.mark.slow
 def test_a_recording_that_is_replayed_gets_the_answers_of_a_live_stream(folder: Path) -> None:
     path = folder / "a.npz"
     np.savez(path, t=STAMPS, x=ROWS)

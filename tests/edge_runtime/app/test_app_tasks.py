@@ -52,6 +52,7 @@ def bundle(folder: Path, kind: str, **more: Any) -> Path:
     return task_bundle(folder / "task.edge", OUTPUTS[kind], files=FILES.get(kind), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(OUTPUTS))
 def test_an_application_publishes_answers_of_the_task(tmp_path: Path, kind: str) -> None:
     path = bundle(tmp_path, kind)
@@ -69,6 +70,7 @@ def test_an_application_publishes_answers_of_the_task(tmp_path: Path, kind: str)
         assert orjson.loads(one.to_json())["task"] == kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(OUTPUTS.keys() - {"vector"}))
 def test_a_bundle_is_the_cloud_of_another_of_its_kind(tmp_path: Path, kind: str) -> None:
     path = bundle(tmp_path, kind)
@@ -120,6 +122,7 @@ def test_numbers_that_a_task_needs_are_checked_when_the_application_is_built(tmp
         App(config, sources=[Fed()], sinks=[MemorySink()])
 
 
+@pytest.mark.slow
 def test_thresholds_of_keys_outlive_the_application(tmp_path: Path) -> None:
     output = AnomalyOutput(normal="normal.npy", false_alarm_rate=0.1, adapt="quantile")
     task_bundle(tmp_path / "task.edge", output, files=FILES["anomaly"])

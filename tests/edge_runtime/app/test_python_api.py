@@ -114,6 +114,7 @@ def output_of(program: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_program_that_replays_answers_every_window(tmp_path: Path) -> None:
     lines = output_of("replay.py", tmp_path)
     assert len(lines) > 900
@@ -121,6 +122,7 @@ def test_the_program_that_replays_answers_every_window(tmp_path: Path) -> None:
     assert any(line.endswith("hard") for line in lines)
 
 
+@pytest.mark.slow
 def test_the_program_with_a_sensor_of_its_own_prints_answers_and_ends(tmp_path: Path) -> None:
     lines = output_of("own_sensor.py", tmp_path)
     assert len(lines) >= 2
@@ -133,6 +135,7 @@ def model() -> Iterator[Model]:
         yield opened
 
 
+@pytest.mark.slow
 def test_replay_answers_as_the_command_does(model: Model, tmp_path: Path) -> None:
     """Twice with one model: it stays open, and nothing of the first time is left in the second."""
     bundle, out = EXERCISES / "watch.edge", tmp_path / "out.jsonl"

@@ -54,6 +54,7 @@ def same(left: Array, right: Array) -> bool:
     return left.shape == right.shape and np.array_equal(left, right)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1, max_size=5), arrays(finite=False), min_size=1, max_size=3))
 @settings(derandomize=True, max_examples=150)
 def test_a_binary_request_comes_out_as_it_went_in(inputs: dict[str, Array]) -> None:
@@ -81,6 +82,7 @@ def test_a_json_request_comes_out_as_it_went_in(inputs: dict[str, Array]) -> Non
         assert request.inputs[name].dtype == array.dtype.newbyteorder("=")
 
 
+@pytest.mark.slow
 @given(arrays(finite=True), arrays(finite=True), st.booleans())
 @settings(derandomize=True, max_examples=100)
 def test_an_answer_may_mix_binary_and_json_outputs(a: Array, b: Array, first: bool) -> None:

@@ -62,6 +62,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Chosen, li
     return folder, chosen(folder, said), said
 
 
+@pytest.mark.slow
 def test_times_are_taken_once_and_kept(measured: tuple[Path, Chosen, list[str]]) -> None:
     folder, first, first_said = measured
     again_said: list[str] = []

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from edge_export.choose.surround.asking import RANDOM, SHARES, Answers, _cross_fitted, fit_asking, least
 
 from tests.edge_export.choose.surround.streams import CLASSES, simulated
@@ -31,6 +32,7 @@ def test_a_cloud_that_helps_one_group_and_harms_another_is_left_out() -> None:
     assert fit_asking(given, share=0.2).way is None
 
 
+@pytest.mark.slow
 def test_two_that_err_on_different_windows_are_fused() -> None:
     given = simulated(n=4000, device=1.5, cloud=1.5)
     asking = fit_asking(given, share=0.2)
@@ -49,6 +51,7 @@ def one_label_helped() -> Answers:
     return replace(given, cloud=np.where(said[:, None], certain, nothing))
 
 
+@pytest.mark.slow
 def test_where_the_cloud_knows_one_label_the_expected_gain_finds_its_windows() -> None:
     asking = fit_asking(one_label_helped(), share=0.1)
     assert asking.way == "fused, by gain"
@@ -75,6 +78,7 @@ def test_each_group_is_asked_about_the_same_share_of_its_least_trusted_windows()
     assert np.flatnonzero(asked).tolist() == [0, 1, 10]
 
 
+@pytest.mark.slow
 def test_macro_f1_counts_rare_labels_where_that_is_the_metric() -> None:
     given = simulated(n=2400)
     by_accuracy, by_f1 = (fit_asking(given, share=0.1, metric=metric) for metric in ("accuracy", "macro_f1"))

@@ -34,6 +34,7 @@ def test_the_shares_that_balanced_training_changed_are_put_back() -> None:
     assert losses["shares"] < losses["temperature"] - 0.05
 
 
+@pytest.mark.slow
 def test_a_bias_is_found_that_no_formula_names() -> None:
     p, y, fold, group = stream(shares=(0.4, 0.3, 0.3), drawn=(0.1, 0.6, 0.3))
     chosen, _ = choose_calibration(p, y, fold, group, balance="root")
@@ -42,6 +43,7 @@ def test_a_bias_is_found_that_no_formula_names() -> None:
     np.testing.assert_allclose(chosen.logits.bias, expected - expected.mean(), atol=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
 def test_answers_that_lack_nothing_but_doubt_get_a_temperature_alone(sharpness: float) -> None:
     shares = (0.5, 0.3, 0.2)

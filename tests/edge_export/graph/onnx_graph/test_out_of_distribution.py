@@ -80,6 +80,7 @@ def people(seed: int, groups: int, loudness: float = 0.0) -> Windows:
 FIT = fit_ood_detector(people(0, 3), people(1, 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 1000), gain=st.sampled_from([0.0, 0.5, 1.0, 3.0, 1e3]), offset=st.sampled_from([0.0, -5.0, 1e4])

@@ -35,6 +35,7 @@ def test_any_network_gives_the_windowed_answers_on_every_window(
     assert streaming.delay == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(net=nets.networks(padding=False), times=st.integers(1, 4))
 def test_networks_without_padding_compute_no_frame_twice(net: nets.Net, times: int) -> None:

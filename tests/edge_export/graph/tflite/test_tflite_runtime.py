@@ -61,6 +61,7 @@ def models() -> dict[str, onnx.ModelProto]:
     return made
 
 
+@pytest.mark.slow
 def test_the_retired_runtime_answers_the_same() -> None:
     engine = next((each for each in engines() if each.name == "tflite-runtime"), None)
     if engine is None:

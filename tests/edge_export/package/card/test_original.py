@@ -24,6 +24,7 @@ def asked(model: onnx.ModelProto, answers: list[np.ndarray], *, batch: bool = Fa
     return compare(question, model.SerializeToString(), ROWS, answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
@@ -41,11 +42,13 @@ def test_axes_that_were_joined_or_swapped_are_refused_with_the_line_to_write(
         asked(model, answered(model, *wrong))
 
 
+@pytest.mark.slow
 def test_a_card_that_says_which_axis_is_the_batch_settles_it() -> None:
     model = CASES["[T, F]"].model
     assert "as 1 x 40" in asked(model, answered(model, 1, T * F), batch=True)
 
 
+@pytest.mark.slow
 def test_answers_that_no_way_of_feeding_gives_are_refused() -> None:
     model = CASES["[N, T, F]"].model
     with pytest.raises(ConfigError, match=r"answers otherwise than the file fed by hand, by 0\.1"):

@@ -73,6 +73,7 @@ def test_a_folder_per_class_of_tables(tmp_path: Path, capsys: pytest.CaptureFixt
     assert re.search(r"train: \d+ windows; rest \d+, run \d+, walk \d+", said)
 
 
+@pytest.mark.slow
 def test_one_table_with_columns_for_class_and_person(tmp_path: Path) -> None:
     recipe = written(recordings.one_table(tmp_path / "data"), tmp_path / "out", "--unit", "g")
     (reader,) = recipe.data
@@ -435,6 +436,7 @@ def test_where_each_group_has_one_class_every_set_gets_all() -> None:
 # -- real recordings ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_spoken_digits_as_a_folder_of_sounds(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Four speakers, ten digits: the speaker is found in the names, and told apart from digit and take."""
     folder = tmp_path / "digits"

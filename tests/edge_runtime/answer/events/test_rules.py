@@ -85,6 +85,7 @@ def test_events_are_those_of_the_slow_reference(of: list[EventRule], steps: list
 TWO_KEYS = st.tuples(st.sampled_from("ab"), st.sampled_from((200, 200, 801)), st.sampled_from((0.0, 0.5, 1.0)))
 
 
+@pytest.mark.slow
 @given(rules(), st.lists(TWO_KEYS, max_size=40), st.data())
 def test_batches_and_restarts_change_nothing(
     of: list[EventRule], steps: list[tuple[str, int, float]], data: st.DataObject

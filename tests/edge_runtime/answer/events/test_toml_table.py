@@ -54,6 +54,7 @@ def test_events_that_are_written_otherwise_are_left_to_the_user(text: str) -> No
             with_rule(text, rule)
 
 
+@pytest.mark.slow
 @given(rules())
 def test_any_rules_come_back_as_they_were(of: list[EventRule]) -> None:
     text = APP

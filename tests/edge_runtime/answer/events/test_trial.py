@@ -72,6 +72,7 @@ def random_trials(seed: int, n: int) -> dict[str, list[Trial]]:
     return made
 
 
+@pytest.mark.slow
 def test_the_chosen_rule_keeps_the_rate_where_it_was_chosen_and_misses_least() -> None:
     trials = random_trials(1, 4)
     points = sweep(RULE, trials, Grid(thresholds=16))

@@ -19,6 +19,7 @@ def play(promise: Promise, error: float, audits: int, seed: int = 0) -> list[flo
     return shares
 
 
+@pytest.mark.slow
 def test_twice_the_errors_double_the_share_after_about_as_many_audits_as_are_stated() -> None:
     needed = [next(n for n, one in enumerate(play(Promise(0.05, 0.08), 0.1, 5000, seed), 1) if one >= 0.16)
               for seed in range(200)]  # fmt: skip

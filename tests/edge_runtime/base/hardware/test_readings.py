@@ -176,6 +176,7 @@ def test_the_emptiest_battery_counts(tmp_path: Path) -> None:
     assert (sensors.battery, sensors.discharging, sensors.unreadable) == (80.0, False, 1)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

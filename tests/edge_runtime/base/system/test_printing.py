@@ -75,6 +75,7 @@ def strange_bundle(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_bundle_of_a_stranger_is_inspected_harmlessly(tmp_path: Path) -> None:
     path = strange_bundle(tmp_path)
     done = command("inspect", path)
@@ -86,6 +87,7 @@ def test_a_bundle_of_a_stranger_is_inspected_harmlessly(tmp_path: Path) -> None:
     assert json.loads(command("inspect", "--json", path).out)["manifest"]["output"]["labels"] == LABELS
 
 
+@pytest.mark.slow
 def test_an_error_about_labels_without_end_is_a_short_line(tmp_path: Path) -> None:
     app = tmp_path / "app.toml"
     app.write_text(

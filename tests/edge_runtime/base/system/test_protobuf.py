@@ -19,6 +19,7 @@ def read(message: bytes) -> list[tuple[int, int, int | bytes]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), st.integers(0, 2**64 - 1) | st.binary(max_size=40)), max_size=8))
 def test_fields_come_back_in_order_and_no_part_of_them_is_a_message_that_ends_elsewhere(

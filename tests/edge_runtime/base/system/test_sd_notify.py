@@ -217,6 +217,7 @@ def test_a_loop_that_hangs_shows_no_sign_of_life(
     assert ["STOPPING=1"] in manager.heard()
 
 
+@pytest.mark.slow
 def test_the_command_listens_to_its_environment(
     folder: Path, manager: Manager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ def written(value: Any) -> str:
     return str(value).lower()
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_TEXT, _TREES, max_size=5))
 def test_everything_that_people_write_is_read_as_before(tree: dict[str, Any]) -> None:
     text = "".join(f"{written(name)} = {written(value)} # [[[ {{ '\n" for name, value in tree.items())

@@ -203,6 +203,7 @@ def test_headers_are_kept_in_bounds() -> None:
     assert len(codec._tables) <= 64
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     rows=st.lists(

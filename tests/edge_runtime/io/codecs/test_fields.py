@@ -133,6 +133,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 40), max_size=6), seed=st.randoms(use_true_random=False))
 def test_any_split_of_channels_over_messages_and_elements_gives_the_same_samples(
     rows: list[tuple[str, int, dict[int, int]]], cuts: list[int], seed: Any
@@ -468,6 +469,7 @@ def test_what_is_read_quickly_is_read_alike_value_by_value(drawn: tuple[dict[str
 # -- hostile ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_million_distinct_keys_are_refused_by_size() -> None:
     rows = b"[" + b",".join(b'{"key":%d,"t":1,"v":1}' % i for i in range(200_000)) + b"]"
     config: dict[str, Any] = {"samples": ".", "partial": True, "channels": {"ax": "v"}}
@@ -503,6 +505,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(document=JSON, shape=st.sampled_from(SHAPES))
 def test_any_document_gives_readings_or_a_reason(document: Any, shape: dict[str, Any]) -> None:

@@ -369,6 +369,7 @@ def test_abandoning_calls_no_callback() -> None:
     assert sender.settle() == []
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_every_message_is_completed_once_and_in_order_whatever_happens(data: st.DataObject) -> None:

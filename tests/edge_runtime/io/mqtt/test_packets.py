@@ -111,6 +111,7 @@ def feed_split(parser_: Parser, data: bytes, cuts: list[int]) -> tuple[list[Item
     return items, None
 
 
+@pytest.mark.slow
 @fuzz(max_examples=150)
 @given(stream=streams, version=st.sampled_from([V311, V5]), cuts=st.lists(st.integers(0, 10**6), max_size=12))
 def test_every_split_of_a_stream_gives_the_same_packets(stream: list[Any], version: int, cuts: list[int]) -> None:

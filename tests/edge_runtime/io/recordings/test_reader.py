@@ -354,6 +354,7 @@ def samples_of(path: Path, rows: int) -> tuple[list[str], list[list[float]]]:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.just("1.5,2.5"), st.tuples(CELLS, CELLS).map(",".join), st.sampled_from(["", " ", ","]))))
 @settings(deadline=None, max_examples=200)
 def test_lines_that_numpy_reads_are_those_that_the_csv_module_reads(rows: list[str]) -> None:

@@ -27,6 +27,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
 FORMULAS = st.text("=+-@'1a", min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(
     key=NAMES | FORMULAS,
     label=FORMULAS,

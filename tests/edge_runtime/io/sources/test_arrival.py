@@ -100,6 +100,7 @@ def test_no_reading_of_a_queue_is_lost_however_it_is_read(
     assert device.windows >= int(seconds) - 2, "beside the windows that the silence cut"
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0005, 0.05), min_size=200, max_size=400), st.sampled_from([0.999, 1.0, 1.001]))
 def test_in_steady_flow_nothing_is_lost_whatever_the_reads(gaps: list[float], rate: float) -> None:
     device, sent, at_s = Device(200.0), 0, 1.0
@@ -141,6 +142,7 @@ def test_keys_and_parts_that_come_in_one_read_have_clocks_of_their_own() -> None
     assert device.windows >= 3 * 9
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(1, 40), st.sampled_from([61.0, 300.0]), st.integers(0, 2**16))
 def test_a_queue_of_channels_in_messages_of_their_own_keeps_its_windows(most: int, silence_s: float, seed: int) -> None:

@@ -108,6 +108,7 @@ def test_the_order_within_a_key_stays_and_keys_take_turns(site: Site) -> None:
     assert site.send(3, ("a", SMALL)) == [SMALL]
 
 
+@pytest.mark.slow
 def test_a_backlog_waits_and_what_takes_more_than_may_wait_is_counted_and_acknowledged(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_backlog_waits_and_what_takes_more_than_may_wait_is_counted_and_acknow
     assert len(site.readings) + site.metrics.dropped["too_expensive"] == 67
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_message_that_ends_or_stops_the_child_is_refused_and_the_next_one_is_not(
     site: Site, number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def stream(qos: Sequence[int]) -> list[Publish]:
     return [(*one, i + 1, qos[i % len(qos)], 0, None) for i, one in enumerate(messages)]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.sampled_from(["one", "two", "payload"]),

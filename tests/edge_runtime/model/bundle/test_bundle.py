@@ -162,6 +162,7 @@ def test_a_pickle_in_place_of_an_array_is_not_loaded(path: Path, tmp_path: Path)
     assert not marker.exists()
 
 
+@pytest.mark.slow
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 @settings(derandomize=True, max_examples=300, deadline=None)
 def test_no_changed_byte_gets_past(

@@ -216,6 +216,7 @@ def test_the_parent_loads_no_model(bundle: Bundle, monkeypatch: pytest.MonkeyPat
     assert sandbox.probe(bundle, "onnx-fp32").ok
 
 
+@pytest.mark.slow
 def test_options_reach_the_child(bundle: Bundle) -> None:
     assert sandbox.probe(bundle, "onnx-fp32", EngineOptions(threads=2, spinning=True, max_batch=1)).ok
     report = sandbox.probe(bundle, "onnx-fp32", provider_options={"NoSuchProvider": {}})

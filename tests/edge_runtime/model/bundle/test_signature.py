@@ -243,6 +243,7 @@ def test_arbitrary_bytes_are_refused_and_nothing_else_happens(data: bytes) -> No
     refusal(data)
 
 
+@pytest.mark.slow
 @given(data=st.data(), value=JSON)
 @settings(derandomize=True, max_examples=300, deadline=None)
 def test_any_other_value_anywhere_is_refused(data: st.DataObject, value: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from edge_runtime.model.chain.schedule import Cut, Node, make
 
 
+@pytest.mark.slow
 @given(
     window=st.integers(1, 40),
     cuts=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=3),

@@ -51,6 +51,7 @@ def test_any_finite_sample_lands_on_the_nearest_integer_or_at_an_end(affine: Aff
     assert (np.abs(q - exact.clip(limits.min, limits.max)) <= slack).all()
 
 
+@pytest.mark.slow
 @given(affine=affines(), data=st.data())
 @settings(derandomize=True, deadline=None, max_examples=200)
 def test_integers_survive_the_way_out_and_back(affine: Affine, data: st.DataObject) -> None:

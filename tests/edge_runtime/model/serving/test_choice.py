@@ -140,6 +140,7 @@ def test_what_won_answers_first_and_the_processors_best_stands_in(begin: Begin) 
     assert abs(after - before).max() < 0.1
 
 
+@pytest.mark.slow
 def test_one_that_works_no_more_leaves_the_processor(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = dataclasses.replace(TWIN, providers={"NoSuchExecutionProvider": {}})
     monkeypatch.setattr(devices, "this_device", lambda: dataclasses.replace(PROFILE, choices=(gone,)))

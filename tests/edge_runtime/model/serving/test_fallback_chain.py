@@ -74,6 +74,7 @@ def loaded(up: FallbackChain, position: int) -> ProvenVariant:
     return place
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_hands_its_windows_to_the_other_one(begin: Start) -> None:
     """From LiteRT to ONNX Runtime, with real models; the same windows, and answers as near as int8 is to floats."""
     _, up = begin()

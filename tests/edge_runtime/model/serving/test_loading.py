@@ -30,6 +30,7 @@ def test_a_variant_that_the_bundle_does_not_have_is_the_users_mistake(bundle: Pa
         load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="tflite-int4"))
 
 
+@pytest.mark.slow
 def test_alone_a_bundle_says_nothing_of_what_surrounds_its_network(tmp_path: Path) -> None:
     surround = Surround(gate=SurroundGate(threshold=0.5), fusion=Fusion(device=0.5, cloud=0.5))
     path = tiny_bundle(tmp_path / "watch.edge", surround=surround)

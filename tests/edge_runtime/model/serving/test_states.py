@@ -36,6 +36,7 @@ def windows(key: str, samples: np.ndarray, first: int = 0) -> list[Window]:
     return [Window(key, first + 4 * i, 0.08 * i, one, one, 0.0) for i, one in enumerate(cut)]
 
 
+@pytest.mark.slow
 @given(turns=st.lists(st.integers(0, 2), min_size=1, max_size=40), sizes=st.lists(st.integers(1, 6), min_size=1))
 def test_interleaved_keys_get_the_answers_that_each_gets_alone(
     model: Model, turns: list[int], sizes: list[int]
@@ -222,6 +223,7 @@ def test_states_that_are_not_kept_are_kept_all_the_same_for_windows_that_are_hel
     assert found.states[1][:, 0].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_in_a_call_loses_no_state(model: Model) -> None:
     """The states lie here; a process that takes its place goes on."""
     metrics = Metrics()

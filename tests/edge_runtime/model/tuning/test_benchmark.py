@@ -227,6 +227,7 @@ def test_less_time_means_fewer_rounds(bundle: Path) -> None:
     assert rounds[0] < rounds[1] < rounds[2] == rounds[3] == Plan().rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", ["onnx-fp32 on onnxruntime", "tflite-int8 on litert"])
 @needs_both
 def test_one_that_takes_the_others_down_is_refused_alone(
@@ -411,6 +412,7 @@ def config(bundle: Path, path: Path, **more: Any) -> ModelConfig:
     return ModelConfig(bundle=bundle, unsigned="allow", tuned=path, **more)
 
 
+@pytest.mark.slow
 @needs_both
 def test_what_is_remembered_is_what_runs_unless_a_variant_is_named(bundle: Path, tmp_path: Path) -> None:
     """Broken once by not asking in `load_model`: the exporter's first variant ran."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import edge_devices
+import pytest
 
 import edge_runtime
 from edge_runtime.operate.observe.catalogue import DESCRIPTIONS, DROPPED, STAGE
@@ -59,6 +60,7 @@ def counted() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_metric_is_described() -> None:
     assert counted() - set(DESCRIPTIONS) == set()
 

@@ -106,6 +106,7 @@ def reasons_in_the_code() -> frozenset[str]:
     return frozenset(found)
 
 
+@pytest.mark.slow
 def test_the_scan_finds_what_is_known_to_be_there() -> None:
     found = reasons_in_the_code()
     assert {"late", "duplicate", "publish_too_large", "webhook_full", "malformed", "budget_*", "outbox_full"} <= found

@@ -29,6 +29,7 @@ class Thread:
         self.cpu += seconds
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0001, 0.02), min_size=200, max_size=200))
 def test_a_thread_that_always_has_work_uses_its_share_and_no_more(pieces: list[float]) -> None:
     thread = Thread()

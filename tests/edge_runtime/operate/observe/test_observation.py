@@ -124,6 +124,7 @@ def test_a_table_that_makes_no_sense_is_refused(tmp_path: Path, table: str, says
         parse(f'[model]\nbundle = "x.edge"\n[observe]\n{table}\n', tmp_path / "app.toml")
 
 
+@pytest.mark.slow
 def test_a_socket_of_an_application_that_died_is_taken_over_and_a_living_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "app.sock"
     dead = socket.socket(socket.AF_UNIX)

@@ -123,6 +123,7 @@ _SAID: dict[bool, Said] = {True: "against", False: "for"}
 _SWAPPED: dict[Said, Said] = {"for": "against", "against": "for", "neither": "neither"}
 
 
+@pytest.mark.slow
 @given(st.lists(SAID, min_size=60, max_size=60), st.randoms(use_true_random=False))
 def test_no_order_in_which_people_label_changes_the_verdict(said: list[Said], random: object) -> None:
     """What waits in between holds back what comes after it, however well that speaks of the new model."""

@@ -78,6 +78,7 @@ def test_one_value_a_message_is_ready_with_the_last_channel_of_the_last_sample()
     assert windows[0].received == 7.0
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000), cuts=st.lists(st.integers(0, 120), max_size=3), lateness=st.sampled_from([0.0, 1.0])

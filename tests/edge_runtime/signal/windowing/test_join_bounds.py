@@ -34,6 +34,7 @@ def ticks(times: Float64, columns: list[int], *, ahead: dict[int, float] | None 
     ]
 
 
+@pytest.mark.slow
 def test_a_channel_that_never_comes_refuses_windows_by_name_and_does_not_let_the_others_pile_up() -> None:
     metrics = Metrics()
     windower = JoinedWindower(wide(3), WindowConfig(wait_s=2.0), metrics)

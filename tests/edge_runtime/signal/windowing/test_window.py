@@ -124,6 +124,7 @@ def not_on_an_edge(times: list[float], c: InputContract) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     deltas=steps,
@@ -144,6 +145,7 @@ def test_windows_follow_the_rules_however_samples_are_split_into_messages(
     assert_same(as_cut(windows_of(Windower(c), readings)), by_the_rules(list(zip(times, values, strict=True)), c))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(deltas=steps, seed=st.integers(0, 2**32 - 1), lateness=st.sampled_from([0.35, 1.0]))
 def test_windows_do_not_depend_on_arrival_order_within_the_lateness_bound(

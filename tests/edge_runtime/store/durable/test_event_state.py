@@ -158,6 +158,7 @@ def over_crashes(
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from((0.1, 0.5, 0.9)), min_size=8, max_size=60), st.data())
 def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.DataObject) -> None:
@@ -166,6 +167,7 @@ def test_a_crash_at_any_time_changes_no_event(levels: list[float], data: st.Data
     assert set(over_crashes(stream, data)) == set(uninterrupted(stream))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from((0.1, 0.4, 0.9)), min_size=8, max_size=60), st.booleans(), st.data())
 def test_a_crash_at_any_time_changes_no_answer_over_time(levels: list[float], rules: bool, data: st.DataObject) -> None:

@@ -144,6 +144,7 @@ class Run:
         return answers
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(keys=st.lists(st.integers(0, 2), min_size=12, max_size=50), data=st.data())
 def test_a_kill_at_any_call_changes_no_answer(loaded: Loaded, keys: list[int], data: st.DataObject) -> None:

@@ -30,6 +30,7 @@ def _beginning(columns: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
     return st.integers(1, CHANNELS).map(lambda n: columns[:n])
 
 
+@pytest.mark.slow
 @given(st.lists(readings(), max_size=6))
 def test_readings_come_back_as_they_were(written: list[Reading]) -> None:
     read = decode_readings(encode_readings(written))

@@ -52,6 +52,7 @@ def tune(folder: Path, *more: str | Path, files: str = "r*.jsonl") -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_rule_is_chosen_and_reported_on_recordings_it_was_not_chosen_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_rule_is_chosen_and_reported_on_recordings_it_was_not_chosen_on(
     assert '[[events]]\nname = "step"\nlabel = "walk"\n' in text
 
 
+@pytest.mark.slow
 def test_the_rule_is_shown_and_written_into_the_application(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app = folder / "app.toml"
     assert tune(folder, "--label", "walk", "--rate", "600", "--app", app, files="r0.jsonl") == 0
@@ -98,6 +100,7 @@ def test_the_rule_is_shown_and_written_into_the_application(folder: Path, capsys
     app.write_text(APP)
 
 
+@pytest.mark.slow
 def test_recordings_too_short_for_the_rate_are_said_and_not_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_options_become_a_checked_application_and_its_unit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert init(*GIVEN) == 0
     said = capsys.readouterr().out
@@ -154,6 +155,7 @@ def test_what_is_there_is_never_overwritten(there: str, folder: Path, capsys: py
     assert (folder / there).read_text() == f"{MARK}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_run_that_fails_half_way_leaves_nothing_and_a_second_one_starts_well(
     error: BaseException, folder: Path, monkeypatch: pytest.MonkeyPatch

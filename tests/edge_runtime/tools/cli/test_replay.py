@@ -51,6 +51,7 @@ def rows(recorded: list[Stream]) -> list[tuple[float, str, list[float]]]:
     return sorted(every)
 
 
+@pytest.mark.slow
 def test_a_table_of_several_keys_in_another_unit_with_other_names(
     bundle: Path, recorded: list[Stream], expected: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_the_process_says_no_more_than_that(folder: Path, mistake: str) -> None:
     assert words[0] in done.err
 
 
+@pytest.mark.slow
 def test_a_sink_that_cannot_be_written_is_one_line(folder: Path) -> None:
     change("answers.jsonl", "no/answers.jsonl")(folder)
     done = command("run", "app.toml", cwd=folder)

@@ -84,6 +84,7 @@ def test_verify_refuses_an_expired_bundle(tmp_path: Path, capsys: pytest.Capture
     assert "expired on 2024-02-29" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bundle", "trust", "signature"),
     [

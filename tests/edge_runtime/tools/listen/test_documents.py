@@ -79,6 +79,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=8), _values),

@@ -29,6 +29,7 @@ def geometry(pick: Any, *, pad: int = 3) -> tuple[int, dict[str, list[int]]]:
     }
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=80, deadline=None, derandomize=True)
 def test_any_convolution(data: st.DataObject) -> None:
@@ -81,6 +82,7 @@ def test_any_transposed_convolution(data: st.DataObject) -> None:
     same(b.finish(t), open_batch=False)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=80, deadline=None, derandomize=True)
 def test_any_pool(data: st.DataObject) -> None:

@@ -71,6 +71,7 @@ def test_what_ended_a_child_is_told_in_one_line(stub: Stub, body: str, why: str)
     assert found.peak_rss_kb == 0
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_what_takes_its_process_with_it_costs_one_candidate(stub: Stub) -> None:
     found = measure([quiet("calm"), stub.candidate(DIES)], reference="calm", threads=[1], plan=QUICK)

@@ -46,6 +46,7 @@ def test_install_needs_updates_that_wait_to_be_asked_for(tmp_path: Path) -> None
     assert found.commands == ("install",)
 
 
+@pytest.mark.slow
 def test_the_broker_gets_a_status_topic_unless_it_has_one(tmp_path: Path) -> None:
     tiny_bundle(tmp_path / "tiny.edge")
     text = (

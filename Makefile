@@ -21,25 +21,28 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Some machines set it. Each of the test processes would then compile every module anew: ten seconds of CPU a run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo environments house baselines test test-all test-export tflite-runtime test-arm test-faults test-page test-ray soak check lint types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels deb lock audit docs clean
+.PHONY: demo environments house baselines test test-all test-export tflite-runtime test-arm test-faults test-page test-ray soak check lint oldest types unit pythons format tools bench bench-footprint bench-export bench-export-peers bench-peers bench-accuracy bench-models conformance wheels deb lock audit docs clean
 
 demo: $(VENV)/.device
 	@$(BIN)/edge-runtime demo $(if $(BROKER),--broker $(BROKER))
 
 # Style, types, and the tests that take under 0.7 s of CPU each: 98 in 100 of them.
-test: $(VENV)/.test tools check
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow" $(ARGS)
+test: $(VENV)/.test tools
+	@echo "step 1 of 2: style, types and the shape of the house: one to two minutes"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check
+	@echo "step 2 of 2: 12,000 tests that take under 0.7 s of CPU each, on two processors: four to eight minutes"
+	@$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow" --suite test $(ARGS)
 
 # With the slow ones. A test over 3 s of CPU that is not marked slow is named at the end.
-test-all: $(VENV)/.test tools check
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 3 $(ARGS)
+test-all: $(VENV)/.test tools check oldest
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --cpu-limit 3 --suite test-all $(ARGS)
 
 # What all tests take, side by side: make --jobs 2 tools environments
 environments: $(VENV)/.test $(EXPORT)/.ready $(RETIRED)/.ready $(PAGE)/.ready $(DOCS)/.ready $(RAY)/.ready
 
 # What of the export toolchain needs torch, in an environment of its own.
 test-export: $(EXPORT)/.ready
-	$(EXPORT)/bin/python -m pytest $(TWO_AT_A_TIME) $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn|scipy)' tests/edge_export tests/benchmarks) $(ARGS)
+	$(EXPORT)/bin/python -m pytest $(TWO_AT_A_TIME) --suite test-export $$(grep -rlE 'importorskip\("(torch|onnxscript|sklearn|scipy)' tests/edge_export tests/benchmarks) $(ARGS)
 
 # The package of old boards, for numpy 1 and Python 3.11 alone; the tests of the TensorFlow Lite writer take it where it is.
 tflite-runtime: $(RETIRED)/.ready
@@ -49,20 +52,20 @@ tflite-runtime: $(RETIRED)/.ready
 test-arm: $(VENV)/.test
 	@sh scripts/tools qemu-aarch64-static=qemu-user-static mmdebstrap
 	@$(BIN)/python tests/arm/roots.py
-	$(BIN)/python -m pytest tests/arm/emulated.py $(ARGS)
+	$(BIN)/python -m pytest --suite test-arm tests/arm/emulated.py $(ARGS)
 
 # Kills, power cuts, full and damaged disks, hostile input: docs/reliability.md. ARGS="--seed 7 -k power"
 test-faults: $(VENV)/.test tools
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/faults $(ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) --suite test-faults tests/faults $(ARGS)
 
 # The page and the site of the docs in a real browser: clicks, keys, screen reader rules. ARGS="--page-pictures docs" writes the pictures of docs/page.md.
 test-page: $(VENV)/.test $(PAGE)/.ready $(DOCS)/.ready
 	@sh scripts/tools chromium
-	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
+	$(BIN)/python -m pytest -n 0 --suite test-page tests/browser $(ARGS)
 
 # Replays on a local cluster of Ray, in an environment of its own (0.5 GB).
 test-ray: $(RAY)/.ready
-	$(RAY)/bin/python -m pytest -n 0 tests/integration/test_replay_on_ray.py $(ARGS)
+	$(RAY)/bin/python -m pytest -n 0 --suite test-ray tests/integration/test_replay_on_ray.py $(ARGS)
 
 # What a push tries a part of: all cases of the tests marked long (an hour), then kills and power cuts for hours, with a new
 # seed each time.
@@ -72,12 +75,17 @@ soak: $(VENV)/.test tools
 
 check: lint types house
 
-OURS := edge_runtime devices/edge_devices export/edge_export tests benchmarks scripts
+# Nothing newer than the oldest Python that we say. Of what is not shipped, test-all asks: that takes as long again.
+SHIPPED := edge_runtime devices/edge_devices export/edge_export
+OLDEST := $(BIN)/vermin --target=3.10- --violations --quiet --no-tips --eval-annotations
+
+oldest: $(VENV)/.test
+	$(OLDEST) tests benchmarks scripts
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/vermin --target=3.10- --violations --quiet --no-tips --eval-annotations $(OURS)
+	$(OLDEST) $(SHIPPED)
 
 types: $(VENV)/.test
 	$(BIN)/mypy $(TYPED)
@@ -93,6 +101,7 @@ house: $(VENV)/.test
 	$(BIN)/python -m scripts.duplicates
 	$(BIN)/python -m scripts.commit_subjects
 	$(BIN)/python -m pytest -q -p no:xdist tests/test_words.py
+	$(BIN)/python -m scripts.seconds
 	@$(BIN)/python -m scripts.lines
 
 # Takes what is mended out of the lists of known faults; refuses to make one longer.
@@ -189,7 +198,8 @@ clean:
 # $(call workstation,PYTHON,EXTRAS): edge-export, and what its extras need.
 environment = $(1)/bin/python -m pip install --help >/dev/null 2>&1 || \
 	{ rm -rf $(1)/lib/python*/site-packages/pip $(1)/lib/python*/site-packages/pip-*; $(or $(2),$(PYTHON)) -m venv $(1); }
-pip = $(1) -m pip --disable-pip-version-check --quiet install
+# Python compiles what is used when it is used: of all that is installed, at once, that took pip half of its time.
+pip = $(1) -m pip --disable-pip-version-check --quiet install --no-compile
 ifeq ($(LOCKED),no)
 comma := ,
 extras = $(subst $() ,$(comma),$(strip $(1)))
@@ -207,7 +217,7 @@ endif
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "edge-runtime needs Python 3.10 or newer; name one with: make PYTHON=python3.10 $(MAKECMDGOALS)"; exit 2; }
-	@echo "setting up $(VENV) (once)"
+	@echo "setting up $(VENV) (once): ten seconds"
 	@$(call environment,$(VENV))
 
 # pip itself, and what builds this package.
@@ -219,21 +229,21 @@ $(VENV)/.build: locks/build.txt | $(BIN)/python
 # What a device gets, with both engines.
 DEVICE := onnx tflite
 $(VENV)/.device: pyproject.toml $(DEVICE:%=locks/%.txt) $(VENV)/.build
-	@echo "installing edge-runtime (once)"
+	@echo "installing edge-runtime (once): ten seconds"
 	@$(call install,$(BIN)/python,$(DEVICE))
 	@touch $@
 
 # What the tests need besides, and what writes bills of materials.
 TESTED := $(DEVICE) codecs parquet otlp serial pictures
 $(VENV)/.test: pyproject.toml export/pyproject.toml $(TESTED:%=locks/%.txt) locks/test.txt locks/sbom.txt $(VENV)/.build
-	@echo "installing what the tests need (once)"
+	@echo "installing what the tests need (once): half a minute"
 	@$(call install,$(BIN)/python,$(TESTED),test sbom)
 	@$(call workstation,$(BIN)/python)
 	@touch $@ $(VENV)/.device
 
 # What the export toolchain needs. torch goes first and exactly: left to the resolver, it may come a second time.
 $(EXPORT)/.ready: pyproject.toml export/pyproject.toml locks/build.txt locks/export.txt locks/test.txt
-	@echo "installing the export toolchain (once)"
+	@echo "installing the export toolchain (once): a minute"
 	@$(call environment,$(EXPORT))
 	@$(call new,$(EXPORT)/bin/python)
 	@$(call pip,$(EXPORT)/bin/python) $(TORCH)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.cpu_limit", "tests.long_files_first", "tests.long_tier"]
+pytest_plugins = ["tests.cpu_seconds", "tests.long_files_first", "tests.long_tier"]
 
 # Programs that a script starts in the background ignore Ctrl-C, and so does what they start; ours are stopped by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -59,8 +59,8 @@ class Line:
 
 
 @dataclass
-class Prediction(Line):
-    """The device's own answer for one window, published at once.
+class WindowAnswer(Line):
+    """Base of the answers for one window.
 
     Neither frozen nor slotted, because one is built for every window: freezing makes construction four times slower,
     and slots make orjson two and a half times slower (1.6 us against 0.6 us), since it then asks for each field.
@@ -91,7 +91,13 @@ class Prediction(Line):
     variant: str
     """Variant of the bundle that answered; ``none`` if nothing did."""
     latency_ms: float
-    """From the arrival of the reading that completed the window to the hand-over to the sinks."""
+    """Of a prediction from the arrival of the reading that completed the window to the hand-over to the sinks; of what
+    comes later from the device's own answer, waiting in the outbox included; wall clock over a restart."""
+
+
+@dataclass
+class Prediction(WindowAnswer):
+    """The device's own answer for one window, published at once."""
 
 
 @dataclass
@@ -103,26 +109,13 @@ class SuspectPrediction(Prediction):
 
 
 @dataclass
-class Correction(Line):
-    """The cloud's answer for a hard case. Carries the prediction's id and supersedes it."""
+class Correction(WindowAnswer):
+    """The cloud's answer for a hard case. Carries the prediction's id and supersedes it.
 
-    id: str
-    key: str
-    start: float
-    end: float
-    label: str
-    confidence: float
-    scores: list[float]
-    route: Route
-    """Always ``cloud``."""
-    hard: bool
-    """False when this was an audit of an answer the gate trusted."""
-    model: str
-    """The cloud's model and version."""
-    variant: str
-    """Always ``cloud``."""
-    latency_ms: float
-    """From the device's own answer to this one, waiting in the outbox included; wall clock over a restart."""
+    `route` and `variant` are ``cloud``, `model` is the cloud's; `hard` is false when this was an audit of an answer
+    that the gate trusted.
+    """
+
     supersedes: str
     """The label that the device had given; empty if it had none."""
     late: bool
@@ -134,27 +127,14 @@ class Correction(Line):
 
 
 @dataclass
-class FinalAnswer(Line):
+class FinalAnswer(WindowAnswer):
     """The device's answer once more, when no correction will come. Carries the prediction's id and closes it.
 
-    What the outbox could not read of a damaged case is empty, 0 or None here.
+    `route` is ``local``, and `hard` true. What the outbox could not read of a damaged case is empty, 0 or None here.
     """
 
-    id: str
-    key: str
-    start: float | None
-    end: float | None
-    label: str
-    confidence: float
-    scores: list[float]
-    route: Route
-    """Always ``local``."""
-    hard: bool
-    """Always true: the gate did not trust this answer."""
-    model: str
-    variant: str
-    latency_ms: float
-    """From the device's own answer to this message; wall clock over a restart."""
+    start: float | None  # type: ignore[assignment]  # of a damaged case
+    end: float | None  # type: ignore[assignment]
     final: bool
     """Always true; no other message has this field."""
     reason: str

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import edge_devices
 import numpy as np
 import pytest
 
@@ -23,6 +24,8 @@ from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.types import Reading
 
 PACKAGE = Path(str(edge_runtime.__file__)).parent
+DEVICES = Path(str(edge_devices.__file__)).parent
+"""Sources of the board count reasons, too."""
 
 # Where a counter is raised under a name that is worked out: what is asked for there, in words that the scan finds.
 WORKED_OUT = {
@@ -93,7 +96,11 @@ def counted(tree: ast.AST, *, refuses: bool = True) -> tuple[set[str], int]:
 
 @functools.cache
 def modules() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        path: ast.parse(path.read_text("utf-8"))
+        for folder in (PACKAGE, DEVICES)
+        for path in sorted(folder.rglob("*.py"))
+    }
 
 
 @functools.cache
@@ -136,7 +143,9 @@ def test_no_advice_is_left_for_what_nothing_counts() -> None:
 def test_names_that_are_worked_out_are_few_and_known() -> None:
     """One more of them may count under a name that the scan above cannot see: list its reasons in `WORKED_OUT`."""
     unclear = {
-        str(path.relative_to(PACKAGE)): number for path, tree in modules().items() if (number := counted(tree)[1])
+        str(path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else DEVICES)): number
+        for path, tree in modules().items()
+        if (number := counted(tree)[1])
     }
     # Those that are not in WORKED_OUT pass on what InputError, `_drop`, `_finish` and `forget` were given.
     assert unclear == {

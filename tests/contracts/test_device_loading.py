@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from edge_runtime.errors import EngineError
 from edge_runtime.model import engines
 from edge_runtime.model.engines import litert, onnx, providers
 from edge_runtime.model.engines.base import EngineOptions
-from edge_runtime.model.tuning.engine_choices import choices_for, load, load_best, missing
+from edge_runtime.model.tuning.engine_choices import choices_for, load, missing
 from tests import models
 from tests.edge_devices import fakes
 
@@ -148,30 +147,19 @@ def test_a_missing_driver_is_said_with_the_line_that_installs_it(
 
 @pytest.mark.parametrize("how", ["start", "load", "run"])
 @pytest.mark.parametrize(("machine", "name"), ACCELERATED)
-def test_a_provider_that_fails_is_replaced_by_the_processor_and_said(
-    machine: str,
-    name: str,
-    how: str,
-    roots: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_provider_that_fails_is_refused_by_name_and_the_processor_answers(
+    machine: str, name: str, how: str, roots: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = this_device(roots[machine])
     choice = choice_of(roots[machine], name)
-    # In front of the processor, where all of them stand but XNNPACK.
-    profile = dataclasses.replace(profile, choices=(choice, *(one for one in profile.choices if not one.accelerated)))
     install(monkeypatch, choice, fails=how)
-    model, model_format, precision, scheme = model_for(choice)
-    asked = [one.name for one in choices_for(profile, model_format, precision, scheme)]
-    assert name in asked
-    with caplog.at_level(logging.ERROR):
-        loaded = load_best(
-            profile, model, model_format=model_format, precision=precision, scheme=scheme, options=OPTIONS
-        )
-    assert not loaded.choice.accelerated
-    assert name in loaded.refused
-    assert f"{name} is not used" in caplog.text
-    (answers,) = loaded.engine.run(windows_for(loaded.choice))
+    model, *kind = model_for(choice)
+    asked = list(choices_for(profile, *kind))
+    assert choice in asked
+    with pytest.raises(EngineError, match=f"^{name}: "):
+        load(choice, model, OPTIONS)
+    plain = next(one for one in asked if not one.accelerated)
+    (answers,) = load(plain, model, OPTIONS).run(windows_for(plain))
     assert answers.shape == (3, 3)
 
 
@@ -204,14 +192,6 @@ def test_a_read_only_disk_costs_the_cache_and_nothing_else(
     (tmp_path / "file").write_text("in the way")
     load(choice, model_for(choice)[0], OPTIONS, tmp_path / "file" / "cache")
     assert not [key for key in dict(fake.handed[0])["TensorrtExecutionProvider"] if key.endswith("_path")]
-
-
-def test_where_nothing_works_each_reason_is_given(roots: dict[str, Path]) -> None:
-    profile = this_device(roots["jetson-orin-nano"])
-    with pytest.raises(EngineError, match=r"nothing on this machine runs the model \(tensorrt: .*\| onnxruntime: "):
-        load_best(profile, b"no model", model_format="onnx")
-    with pytest.raises(EngineError, match="nothing on this machine reads hef of int8"):
-        load_best(profile, b"", model_format="hef", precision="int8")
 
 
 @pytest.mark.parametrize(

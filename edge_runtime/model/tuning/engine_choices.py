@@ -1,14 +1,11 @@
-"""A model on the best that a profile offers, with the processor as the last resort, and every refusal said.
+"""Choices of engine that a machine's profile offers a model: in order, loaded one by one, and what each lacks.
 
-This is for who has a model and a machine. A running pipeline has `edge_runtime.model.serving.failover` besides, which
-replaces an accelerator that fails later on; both take the same provider options.
+Data for `edge_runtime.model.serving.choice`, which decides.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +15,6 @@ from edge_runtime.base.hardware.profile import EngineChoice, Profile
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.model import engines
 from edge_runtime.model.engines.base import Engine, EngineOptions
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A model that has answered once.
-
-    Attributes:
-        engine: the loaded model.
-        choice: how it runs.
-        refused: the better choices that did not work, by name, and why.
-    """
-
-    engine: Engine
-    choice: EngineChoice
-    refused: Mapping[str, str]
 
 
 def choices_for(profile: Profile, model_format: str, precision: str, scheme: str = "") -> Iterator[EngineChoice]:
@@ -85,45 +65,6 @@ def load(choice: EngineChoice, model: bytes, options: EngineOptions, cache: Path
         hint = f"; to install: {'; and '.join(lines)}" if lines else ""
         raise EngineError(f"{choice.name}: {told}{hint}") from error
     return engine
-
-
-def load_best(
-    profile: Profile,
-    model: bytes,
-    *,
-    model_format: str,
-    precision: str = "fp32",
-    scheme: str = "",
-    options: EngineOptions | None = None,
-    cache: Path | None = None,
-) -> Loaded:
-    """Load a model in the best way that works; each one that does not is an error in the log.
-
-    Args:
-        profile: the machine's profile.
-        model: the bytes of a verified file.
-        model_format: ``onnx`` or ``tflite``.
-        precision: the manifest's name of the precision.
-        scheme: the scheme of an int8 variant.
-        options: how the engine may use the machine.
-        cache: folder for what accelerators compile.
-
-    Raises:
-        EngineError: nothing works; says why for each.
-    """
-    refused: dict[str, str] = {}
-    for choice in choices_for(profile, model_format, precision, scheme):
-        try:
-            engine = load(choice, model, options or EngineOptions(), cache)
-        except EngineError as error:
-            refused[choice.name] = str(error)
-            if choice.accelerated:
-                log.error("%s is not used, the next best is: %s", choice.name, error)  # noqa: TRY400 - one line
-            continue
-        return Loaded(engine=engine, choice=choice, refused=refused)
-    if not refused:
-        raise EngineError(f"nothing on this machine reads {model_format} of {precision} {scheme}".rstrip())
-    raise EngineError(f"nothing on this machine runs the model ({' | '.join(refused.values())})")
 
 
 def missing(choice: EngineChoice, root: Path = files.ROOT) -> str:

@@ -79,7 +79,7 @@ def _head(windows: Windows, classes: int) -> Classifier:
     width = windows.contexts.shape[1]
     return Classifier(
         front=nn.Identity(), body=nn.Flatten(), pool="mean", width=width, sizes=(), classes=classes, dropout=0.0,
-        stride=1, memory=1,
+        reach=(1, 1),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from edge_runtime.tools.bench.handwritten import HandWritten, onnx_call
+from edge_runtime.tools.bench.handwritten import Cutting, HandWritten, onnx_call
 
 TOPICS: Final = "sensors/+/raw"
 LABELS: Final = ("rest", "press", "row", "curl", "raise", "swing")
@@ -30,7 +30,7 @@ def end_on_sigterm() -> None:
 def loop(client: Any, model: Path, *, window: int = 128, channels: int = 6) -> HandWritten:
     """Windows of a model, every 64 samples; answers go to `client.publish`."""
     call = onnx_call(model.read_bytes())
-    return HandWritten(client, call, labels=LABELS, window=window, hop=64, rate_hz=50.0, channels=channels)
+    return HandWritten(client, call, labels=LABELS, cutting=Cutting(window, 64, 50.0, channels))
 
 
 class Answers(list[tuple[str, bytes]]):

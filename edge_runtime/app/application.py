@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRole:
+    """Role of this process: for its service manager, after the process before it, and beside other workers."""
+
+    notifier: SystemdNotifier | None = None
+    """Told when the application is ready, that it is alive, and when it stops; closed with it."""
+    replace: Callable[[Mapping[str, object]], None] | None = None
+    """Called from another thread when a call into an engine hangs, with what the process that takes this one's place is
+    to be given as `handed_over`. None: the hang is logged and goes on."""
+    handed_over: Mapping[str, object] | None = None
+    """Said by the process before this one when it was replaced."""
+    part: Part | None = None
+    """Keys that are its own, and outboxes that it adopts; None: all of this machine's."""
+
+
 class App:
     """Builds everything; connects to nothing before `run`.
 
@@ -69,12 +84,8 @@ class App:
         model: loaded already; None loads the one that the configuration names.
         sources: objects of the caller's own, besides the sources that the configuration names.
         sinks: the same for sinks. Both are opened by `run` and closed with the application.
-        notifier: told when it is ready, that it is alive, and when it stops; closed with the rest.
-        replace_process: called from another thread when a call into an engine hangs, with what the process that takes
-            this one's place is to be given as `handed_over`. None: the hang is logged and goes on.
-        handed_over: what the process before this one said when it was replaced.
         rehearsal: it will not be run: updates count no start and change nothing.
-        part: keys that are its own, and outboxes that it adopts; None: all of this machine's.
+        role: role of the process that it runs in.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused; or there is no source or no
@@ -90,25 +101,22 @@ class App:
         model: Model | None = None,
         sources: Sequence[Source] = (),
         sinks: Sequence[Sink] = (),
-        notifier: SystemdNotifier | None = None,
-        replace_process: Callable[[Mapping[str, object]], None] | None = None,
-        handed_over: Mapping[str, object] | None = None,
         rehearsal: bool = False,
-        part: Part | None = None,
+        role: ProcessRole = ProcessRole(),
     ) -> None:
         config.require_ends(sources, sinks)
         self.config = config = with_kept_names(config, write=not rehearsal)
-        self._part = part or alone(config)
+        self._part = role.part or alone(config)
         self._window = replace(config.window, parts=config.window.parts or any(map(brings_parts, config.source)))
         self.metrics = metrics or Metrics()
         self.clock: Clock = clock or SystemClock()
-        self._notifier = notifier or SystemdNotifier()
+        self._notifier = role.notifier or SystemdNotifier()
         self._stopping = False
         self.restarting = False
         self._draining = False
         self._drained = True
         self._watchdog: Watchdog | None = None
-        self._replace_process = replace_process
+        self._replace_process = role.replace
         with ExitStack() as stack:
             stack.callback(self._notifier.close)
             # The model that answers.
@@ -117,7 +125,7 @@ class App:
                 self._window.max_keys,
                 metrics=self.metrics,
                 clock=self.clock,
-                handed_over=handed_over,
+                handed_over=role.handed_over,
             )
             self.updates = self._updates(stack, rehearsal=rehearsal)
             self.host.serves(*self._model(model))

@@ -21,9 +21,7 @@ from edge_runtime.base.system.barrier import Barrier
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.base.system.retry import RECONNECT, Retry
 from edge_runtime.clock import Clock
-from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.committer import Committer, Then
-from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.forwarder import Forwarder
 from edge_runtime.cloud.outbox_writer import OutboxWriter, Submission
 from edge_runtime.cloud.question import CloudModel
@@ -49,10 +47,8 @@ class Escalator:
     """Owner of both threads between a pipeline, an outbox and a cloud client.
 
     Args:
-        config: how cases are asked.
-        manifest: labels and window of the bundle.
+        model: the cloud's, as cases see it. Its client is not closed here.
         outbox: store of the cases that wait. Not closed here.
-        client: the cloud. Not closed here.
         loop: the loop on which `done` callbacks and publishing run.
         publish: takes corrections and final messages, on the loop.
         metrics: receives counts; the latency of corrections goes to the stage ``cloud``.
@@ -64,10 +60,8 @@ class Escalator:
     def __init__(
         self,
         *,
-        config: EscalationConfig,
-        manifest: Manifest,
+        model: CloudModel,
         outbox: Outbox,
-        client: CloudClient,
         loop: Loop,
         publish: Publish,
         metrics: Metrics,
@@ -75,13 +69,13 @@ class Escalator:
         retry: Retry | None = None,
         on_status: Callable[[str], None] | None = None,
     ) -> None:
-        self._config = config
+        self._config = config = model.config
         self._outbox = outbox
         self._loop = loop
         self._publish = publish
         self._metrics = metrics
         self._clock = clock
-        self._model = CloudModel(config, manifest, client, metrics, clock)
+        self._model = model
         self._pending = 0  # cases submitted and not yet committed; the loop's thread alone touches it
         self._unsafe = 0  # requests whose corrections the sinks do not have yet; the loop's thread alone touches it
         self._stopping = threading.Event()
@@ -103,10 +97,8 @@ class Escalator:
             serve_requests=self._serve_requests,
         )
         self.forwarder = Forwarder(
-            config=config,
             outbox=outbox,
-            model=self._model,
-            client=client,
+            model=model,
             metrics=metrics,
             clock=clock,
             retry=retry or RECONNECT,

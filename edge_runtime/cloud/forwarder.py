@@ -14,8 +14,6 @@ from typing import Final
 
 from edge_runtime.base.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
-from edge_runtime.cloud.client import CloudClient
-from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.question import CloudModel
 from edge_runtime.cloud.refusals import RefusalAction, Refusals, UnaskableCase, decide
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
@@ -42,10 +40,8 @@ class Forwarder:
     """Asks the cloud for what the outbox holds. `forward_some` belongs to its thread, `published` to the loop's.
 
     Args:
-        config: how cases are asked.
         outbox: store of the cases that wait.
         model: the cloud's, as cases see it.
-        client: the cloud itself, for its readiness.
         metrics: receives counts and the gauge ``cloud_reachable``.
         clock: monotonic time for waiting.
         retry: back-off between failed attempts.
@@ -57,10 +53,8 @@ class Forwarder:
     def __init__(
         self,
         *,
-        config: EscalationConfig,
         outbox: Outbox,
         model: CloudModel,
-        client: CloudClient,
         metrics: Metrics,
         clock: Clock,
         retry: Retry,
@@ -68,10 +62,10 @@ class Forwarder:
         publish: Callable[[list[Correction]], None],
         failure_reason: Callable[[], str],
     ) -> None:
-        self._config = config
+        self._config = model.config
         self._outbox = outbox
         self._model = model
-        self._client = client
+        self._client = model.client
         self._metrics = metrics
         self._retry = retry
         self._stopping = stopping

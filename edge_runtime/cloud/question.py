@@ -46,8 +46,8 @@ class CloudModel:
     def __init__(
         self, config: EscalationConfig, manifest: Manifest, client: CloudClient, metrics: Metrics, clock: Clock
     ) -> None:
-        self._config = config
-        self._client = client
+        self.config = config
+        self.client = client
         self._metrics = metrics
         self._clock = clock
         self._channels = len(manifest.input.channels)
@@ -69,7 +69,7 @@ class CloudModel:
 
     def use(self, manifest: Manifest) -> None:
         """Read the cloud's answers by this bundle from now on, which has the labels of before. On any thread."""
-        self._reader = build_task(manifest, labels=self._config.labels), manifest.model
+        self._reader = build_task(manifest, labels=self.config.labels), manifest.model
 
     @property
     def task(self) -> Task:
@@ -110,15 +110,15 @@ class CloudModel:
         self._metrics.counts["cloud_cases_total"] += len(cases)
         self._metrics.counts["cloud_bytes_total"] += len(bodies)
         short = {_SHORT: True, "context_samples": n} if n < self.history else None
-        outputs = self._client.infer({self._input_name: tensor}, request_id=name, parameters=short)
-        found = self.task.read_reply(self._named(outputs), len(cases), self._config.output_kind)
+        outputs = self.client.infer({self._input_name: tensor}, request_id=name, parameters=short)
+        found = self.task.read_reply(self._named(outputs), len(cases), self.config.output_kind)
         return [self._correction(case, one) for case, one in zip(cases, found, strict=True)]
 
     def _named(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the cloud answered by the names of the task: several tensors have them, a lone one has any."""
         first, *others = (spec.name for spec in self.task.outputs)
         named = {name: outputs[name] for name in others if name in outputs}
-        main = self._config.output or (first if others else next(iter(outputs)))
+        main = self.config.output or (first if others else next(iter(outputs)))
         return {first: outputs[main]} | named if main in outputs else named
 
     def _correction(self, case: HardCase, found: Finding) -> Correction:
@@ -191,10 +191,10 @@ class CloudModel:
 
     def _check(self) -> None:
         """Check before the first case that the model takes what this device will send."""
-        theirs = self._client.metadata()
+        theirs = self.client.metadata()
         self._name = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
-        self._input_name = self._config.input or (theirs.inputs[0].name if theirs.inputs else "input")
+        self._input_name = self.config.input or (theirs.inputs[0].name if theirs.inputs else "input")
         spec = TensorSpec(self._input_name, "FP32", (-1, self._channels, self.history))
-        self._client.check([spec], [self._config.output] if self._config.output else [])
+        self.client.check([spec], [self.config.output] if self.config.output else [])
         self.takes_short = any(one.name == self._input_name and one.shape[2:] == (-1,) for one in theirs.inputs)
         self.checked = True

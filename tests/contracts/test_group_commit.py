@@ -16,6 +16,7 @@ from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
+from edge_runtime.cloud.question import CloudModel
 from edge_runtime.io.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
@@ -88,7 +89,8 @@ class OutboxUser(User):
         cloud = FakeCloud()
         cloud.down = True
         self.escalator = Escalator(
-            config=EscalationConfig(), manifest=manifest(), outbox=self.outbox, client=cloud, loop=self.loop,
+            model=CloudModel(EscalationConfig(), manifest(), cloud, self.metrics, SystemClock()), outbox=self.outbox,
+            loop=self.loop,
             publish=lambda _, done: done(), metrics=self.metrics, clock=SystemClock(),
         )  # fmt: skip
         self.escalator.start()

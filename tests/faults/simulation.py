@@ -17,6 +17,7 @@ from edge_runtime.base.system.retry import RECONNECT
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
+from edge_runtime.cloud.question import CloudModel
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.store.durable.outbox.schema import connect_sqlite
@@ -60,10 +61,8 @@ class Device:
         self._loop = Loop(clock=clock)
         self._corrected = corrected
         self.escalator = Escalator(
-            config=EscalationConfig(),
-            manifest=manifest(),
+            model=CloudModel(EscalationConfig(), manifest(), cloud, self.metrics, clock),
             outbox=self.outbox,
-            client=cloud,
             loop=self._loop,
             publish=self._publish,
             metrics=self.metrics,

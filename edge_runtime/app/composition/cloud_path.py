@@ -55,6 +55,7 @@ class CloudPath:
     ) -> None:
         from edge_runtime.cloud.connect import connect  # noqa: PLC0415 - and HTTP
         from edge_runtime.cloud.escalator import Escalator  # noqa: PLC0415
+        from edge_runtime.cloud.question import CloudModel  # noqa: PLC0415
         from edge_runtime.store.durable.outbox import path_checks  # noqa: PLC0415
         from edge_runtime.store.durable.outbox.adopting import AdoptingOutbox  # noqa: PLC0415
 
@@ -69,10 +70,8 @@ class CloudPath:
         client = connect(config.cloud, clock)
         self._resources.callback(client.close)
         self.escalator = Escalator(
-            config=config.escalation or EscalationConfig(),
-            manifest=manifest,
+            model=CloudModel(config.escalation or EscalationConfig(), manifest, client, metrics, clock),
             outbox=self.outbox,
-            client=client,
             loop=loop,
             publish=publish,
             metrics=metrics,

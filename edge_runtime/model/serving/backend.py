@@ -86,12 +86,12 @@ class BackendState:
 
     __slots__ = ("backend", "failure_reason", "failures", "loaded", "preparation", "since")
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, loaded: Loaded | None = None, failure_reason: str = "") -> None:
         self.backend = backend
-        self.loaded: Loaded | None = None
-        self.failure_reason = ""
+        self.loaded = loaded
+        self.failure_reason = failure_reason
         """Why it may not answer; empty if it may."""
-        self.failures = 0
+        self.failures = int(bool(failure_reason))
         """In a row."""
         self.since = 0.0
         """When it began to answer."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edge_runtime.base.system.loop import Loop, Timer
@@ -43,24 +44,33 @@ KEEP_BYTES: Final = 64 * 2**20
 RETRY: Final = Retry(base_s=2.0, cap_s=600.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCare:
+    """Care for the backends of a fallback chain."""
+
+    retry: Retry = RETRY
+    """Waits before a failed backend is tried again."""
+    check_interval_s: float = CHECK_INTERVAL_S
+    """Time between two replays of the golden vectors on the backend that answers; 0 is never."""
+    keep_bytes: int = KEEP_BYTES
+    """Model files whose backends stay loaded together."""
+    rng: random.Random = field(default_factory=random.Random)
+    """Jitter."""
+
+
 class FallbackChain:
     """Fallback chain: a predictor made of backends; see the module and `edge_runtime.model.serving.loading.Predictor`.
 
     Args:
         manifest: the bundle's manifest.
-        backends: best first, at least one.
+        backends: best first, at least one; some may be in memory already, or have failed.
         load: proves and loads one.
         clock: monotonic time.
         metrics: receives the gauges ``model_fallback_level`` (0 is the best one, the number of backends is none) and
             ``model_fallback_level_limit``, and the counter ``failovers_total{how="raised"}``, by how it failed.
-        loaded: backends that are in memory already, by position.
-        failed: backends that have failed already, by position, with the reason.
         max_batch: windows in one call.
         states: store that all backends share; None where the bundle's model has none.
-        retry: waits before a failed backend is tried again.
-        check_interval_s: how often the golden vectors are replayed on the backend that answers; 0 is never.
-        keep_bytes: model files whose backends stay loaded together.
-        rng: jitter.
+        care: how backends are checked, tried again and kept.
 
     Raises:
         EngineError, BundleError: no backend can be loaded; says why for each.
@@ -69,22 +79,17 @@ class FallbackChain:
     def __init__(
         self,
         manifest: Manifest,
-        backends: Sequence[Backend],
+        backends: Sequence[BackendState],
         load: Load,
         *,
         clock: Clock,
         metrics: Metrics,
-        loaded: Mapping[int, Loaded] | None = None,
-        failed: Mapping[int, str] | None = None,
         max_batch: int = 32,
         states: StateStore | None = None,
-        retry: Retry = RETRY,
-        check_interval_s: float = CHECK_INTERVAL_S,
-        keep_bytes: int = KEEP_BYTES,
-        rng: random.Random | None = None,
+        care: ChainCare | None = None,
     ) -> None:
         self.manifest = manifest
-        self.backends = tuple(backends)
+        self.backends = tuple([state.backend for state in backends])
         self.max_batch = max_batch
         self.began = 0.0
         """When the call that is under way began, monotonic seconds; 0.0 while there is none. Read by the watchdog."""
@@ -92,11 +97,8 @@ class FallbackChain:
         self._load = load
         self._clock = clock
         self._metrics = metrics
-        self._retry = retry
-        self._check_interval_s = check_interval_s
-        self._keep_bytes = keep_bytes
-        self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._states = [BackendState(backend) for backend in self.backends]
+        self._care = care or ChainCare()
+        self._states = list(backends)
         self._active: Loaded | None = None
         self._current = len(self.backends)
         self._limits: list[tuple[int, str]] = [(0, "")]
@@ -104,11 +106,6 @@ class FallbackChain:
         self._on_status: Callable[[Mapping[str, Any]], None] | None = None
         self._timers: dict[str, Timer] = {}
         self._closed = False
-        for position, one in (loaded or {}).items():
-            self._states[position].loaded = one
-        for position, reason in (failed or {}).items():
-            self._states[position].failure_reason = reason
-            self._states[position].failures = 1
         self._select(wait=True)
         if self._active is None:
             self.close()
@@ -270,11 +267,11 @@ class FallbackChain:
         } | ({"limit": self._limits[-1][1]} if self.limit else {})
 
     def _check_regularly(self, *, first: bool = False) -> None:
-        if self._loop is None or not self._check_interval_s or self._closed:
+        if self._loop is None or not self._care.check_interval_s or self._closed:
             return
         if not first:
             self.check()
-        self._timers["check"] = self._loop.call_later(self._check_interval_s, self._check_regularly)
+        self._timers["check"] = self._loop.call_later(self._care.check_interval_s, self._check_regularly)
 
     # -- who answers -------------------------------------------------------------------------------------------------
 
@@ -353,7 +350,7 @@ class FallbackChain:
         """Close backends that do not answer while they take too much memory together."""
         held = sum(state.backend.variant.size for state in self._states if state.loaded is not None)
         for state in reversed(self._states):
-            if held <= self._keep_bytes:
+            if held <= self._care.keep_bytes:
                 return
             if state.loaded is not None and state.loaded is not self._active:
                 held -= state.backend.variant.size
@@ -364,7 +361,7 @@ class FallbackChain:
     def _retry_later(self, state: BackendState) -> None:
         if self._loop is None or self._closed:
             return
-        delay = self._retry.delay(state.failures, None, self._rng)
+        delay = self._care.retry.delay(state.failures, None, self._care.rng)
         self._timers[state.backend.name] = self._loop.call_later(delay, lambda: self._prepare(state))
 
     def _prepare(self, state: BackendState) -> None:

@@ -16,9 +16,9 @@ from edge_runtime.model.bundle.together import in_calls_of, keep_rows_apart
 from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.engines.base import Engine, EngineOptions
 from edge_runtime.model.engines.subprocess_engine import WorkerEngine
-from edge_runtime.model.serving.backend import Backend, Loaded
+from edge_runtime.model.serving.backend import Backend, BackendState, Loaded
 from edge_runtime.model.serving.choice import Way, ways
-from edge_runtime.model.serving.failover import FallbackChain
+from edge_runtime.model.serving.failover import ChainCare, FallbackChain
 from edge_runtime.model.serving.loading import LoadedVariant, Model, load_model
 from edge_runtime.model.serving.states import StateStore
 
@@ -198,19 +198,19 @@ def build_fallback_chain(
         return ProvenVariant(bundle.manifest, variant, engine, golden, config.max_batch, model.states)
 
     backends = backends_of(bundle, bundle.variant(first or model.variant.name), config, failed, model.tuning)
-    names = [backend.name for backend in backends]
-    here = names.index(model.variant.name)
-    if backends[here].apart:
+    states = [BackendState(backend, failure_reason=failed.get(backend.name, "")) for backend in backends]
+    here = next(state for state in states if state.backend.name == model.variant.name)
+    if here.backend.apart:
         model.engine.close()  # a process of its own takes its place
+    else:
+        here.loaded = proven(model.variant, model.engine)
     return FallbackChain(
         bundle.manifest,
-        backends,
+        states,
         load,
         clock=clock,
         metrics=metrics,
-        loaded={} if backends[here].apart else {here: proven(model.variant, model.engine)},
-        failed={names.index(name): reason for name, reason in failed.items() if name in names},
         max_batch=config.max_batch,
         states=model.states,
-        check_interval_s=config.check_interval_s,
+        care=ChainCare(check_interval_s=config.check_interval_s),
     )

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -112,6 +112,18 @@ class Ring:
         return ready
 
 
+class Cutting(NamedTuple):
+    """Windows that a program cuts."""
+
+    window: int
+    """Samples."""
+    hop: int
+    """Samples."""
+    rate_hz: float
+    channels: int
+    """Channels of a sample."""
+
+
 class HandWritten:
     """Messages in, results out.
 
@@ -121,10 +133,7 @@ class HandWritten:
         decode: the decoder of a payload.
         dumps: the encoder to JSON.
         labels: labels of the scores, in order.
-        window: samples.
-        hop: samples.
-        rate_hz: samples per second.
-        channels: channels of a sample.
+        cutting: windows that it cuts.
     """
 
     def __init__(
@@ -135,14 +144,11 @@ class HandWritten:
         decode: Decode = decode_raw,
         dumps: Dumps = orjson.dumps,
         labels: tuple[str, ...],
-        window: int,
-        hop: int,
-        rate_hz: float,
-        channels: int,
+        cutting: Cutting,
     ) -> None:
         self.client, self.call, self.decode, self.dumps = client, call, decode, dumps
-        self.labels, self.window, self.hop = labels, window, hop
-        self.rate_hz, self.channels = rate_hz, channels
+        self.labels = labels
+        self.window, self.hop, self.rate_hz, self.channels = cutting
         self.rings: dict[str, Ring] = {}
 
     @classmethod
@@ -153,10 +159,7 @@ class HandWritten:
             client,
             call,
             labels=manifest.output.labels,
-            window=contract.window,
-            hop=contract.hop,
-            rate_hz=contract.rate_hz,
-            channels=len(contract.channels),
+            cutting=Cutting(contract.window, contract.hop, contract.rate_hz, len(contract.channels)),
         )
 
     def handle(self, topic: str, payload: bytes | bytearray) -> None:

@@ -93,7 +93,7 @@ def run(options: RunOptions) -> CommandAnswer | int:
 
 def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier, options: RunOptions) -> int:
     """Run an application, or one worker of it, in this process."""
-    from edge_runtime.app.application import App  # noqa: PLC0415 - as in `run`
+    from edge_runtime.app.application import App, ProcessRole  # noqa: PLC0415 - as in `run`
     from edge_runtime.app.composition.names import warn_container  # noqa: PLC0415
     from edge_runtime.app.workers import plan  # noqa: PLC0415
     from edge_runtime.base.system import collector, malloc  # noqa: PLC0415
@@ -114,13 +114,8 @@ def _run_app(config: AppConfig, configured: AppConfig, notifier: SystemdNotifier
             sys.executable, [*arguments, "--handed-over", orjson.dumps(handed_over).decode()]
         )
 
-    app = App(
-        config,
-        notifier=notifier,
-        replace_process=replace_process,
-        handed_over=options.handed_over,
-        part=part,
-    )
+    role = ProcessRole(notifier=notifier, replace=replace_process, handed_over=options.handed_over, part=part)
+    app = App(config, role=role)
     if worker:
         from edge_runtime.app.workers.child import until_parent_ends  # noqa: PLC0415 - only where there are several
 

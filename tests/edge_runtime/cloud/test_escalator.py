@@ -19,6 +19,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.cloud import forwarder, outbox_writer
 from edge_runtime.cloud.config import EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
+from edge_runtime.cloud.question import CloudModel
 from edge_runtime.errors import CloudRejected, CloudUnavailable, StoreError
 from edge_runtime.manifest.surround import Fusion, Surround, SurroundGate
 from edge_runtime.metrics import Metrics
@@ -46,15 +47,14 @@ class Rig:
         self.hold_publishing = False
         self.held: list[Callable[[], None]] = []
         self.outbox = outbox if isinstance(outbox, Outbox) else Outbox(outbox or OutboxConfig(path=path), SystemClock())
+        config, clock = config or EscalationConfig(), SystemClock()
         self.escalator = Escalator(
-            config=config or EscalationConfig(),
-            manifest=manifest(surround=surround),
+            model=CloudModel(config, manifest(surround=surround), self.cloud, self.metrics, clock),
             outbox=self.outbox,
-            client=self.cloud,
             loop=self.loop,
             publish=self.publish,
             metrics=self.metrics,
-            clock=SystemClock(),
+            clock=clock,
             retry=Retry(base_s=0.02, cap_s=0.1),
             on_status=on_status,
         )

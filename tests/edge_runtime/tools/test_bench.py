@@ -20,7 +20,7 @@ from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.loading import load_model
 from edge_runtime.signal.windowing.window import Windower
 from edge_runtime.tools.bench import BenchConfig, BenchResult, Stream, bench, compare, handwritten, runtime
-from edge_runtime.tools.bench.handwritten import HandWritten, Ring, decode_raw, json_decoder, library_call
+from edge_runtime.tools.bench.handwritten import Cutting, HandWritten, Ring, decode_raw, json_decoder, library_call
 from tests.models import tiny_bundle
 
 VARIANTS = ("onnx-fp32", "onnx-int8", "tflite-fp32", "tflite-int8")
@@ -186,7 +186,7 @@ def test_the_loop_by_hand_reads_nested_json_too() -> None:
 
     program = HandWritten(
         Client(), lambda window: [float(window[0, 0]), 1.0], decode=json_decoder(orjson.loads),
-        labels=("low", "high"), window=2, hop=1, rate_hz=10.0, channels=1,
+        labels=("low", "high"), cutting=Cutting(2, 1, 10.0, 1),
     )  # fmt: skip
     program.handle("sensors/a/raw", orjson.dumps({"t": 100.0, "values": [[5.0], [0.5], [0.25]]}))
     assert [topic for topic, _ in published] == ["results/a", "results/a"]

@@ -24,6 +24,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.config import CloudConfig, EscalationConfig
 from edge_runtime.cloud.escalator import Escalator
 from edge_runtime.cloud.http import HttpClient
+from edge_runtime.cloud.question import CloudModel
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
 from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
@@ -162,10 +163,8 @@ class Device:
             CloudConfig(url=f"http://127.0.0.1:{port}", model="teacher", binary="always", **settings), self.clock
         )
         self.escalator = Escalator(
-            config=config or EscalationConfig(),
-            manifest=manifest(),
+            model=CloudModel(config or EscalationConfig(), manifest(), self.client, self.metrics, self.clock),
             outbox=self.outbox,
-            client=self.client,
             loop=self.loop,
             publish=self._publish,
             metrics=self.metrics,

@@ -132,8 +132,8 @@ class Classifier(nn.Module):  # type: ignore[misc]
         sizes: the axes of the features behind the channels; empty where the body gives vectors.
         classes: number of labels.
         dropout: share of features dropped in training.
-        stride: samples between the features of neighbouring frames.
-        memory: samples that one feature depends on; 0 where it depends on all that came before.
+        reach: samples between the features of neighbouring frames, and samples that one feature depends on; 0 where it
+            depends on all that came before.
     """
 
     def __init__(
@@ -146,14 +146,14 @@ class Classifier(nn.Module):  # type: ignore[misc]
         sizes: tuple[int, ...],
         classes: int,
         dropout: float,
-        stride: int,
-        memory: int,
+        reach: tuple[int, int],
     ) -> None:
         super().__init__()
         if classes < 2:
             raise ConfigError(f"{classes} classes; need at least 2")
         self.front, self.body = front, body
-        self.pool, self.sizes, self.stride, self.memory = pool, sizes, stride, memory
+        self.pool, self.sizes = pool, sizes
+        self.stride, self.memory = reach
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(2 * width if pool == "mean_max" and sizes else width, classes)
 

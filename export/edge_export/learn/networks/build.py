@@ -84,8 +84,7 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
         sizes=sizes,
         classes=classes,
         dropout=0.0 if isinstance(family, ClosedForm) else family.dropout,
-        stride=stride * shape.hop,
-        memory=memory and (memory - 1) * shape.hop + 1,
+        reach=(stride * shape.hop, memory and (memory - 1) * shape.hop + 1),
     )
 
 

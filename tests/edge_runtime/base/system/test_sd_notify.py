@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.app.application import App
+from edge_runtime.app.application import App, ProcessRole
 from edge_runtime.app.config import parse
 from edge_runtime.base.system.sd_notify import SystemdNotifier
 from edge_runtime.tools.cli import main
@@ -170,7 +170,7 @@ def folder(tmp_path: Path) -> Path:
 def test_an_application_says_that_it_is_ready_and_alive_and_stops(folder: Path, manager: Manager) -> None:
     notifier = SystemdNotifier(manager.address, WATCHDOG_S)
     config = parse(APP.format(speed=1e-3), folder / "app.toml")
-    app = App(config, model=load_model(folder / "watch.edge", "onnx-fp32"), notifier=notifier)
+    app = App(config, model=load_model(folder / "watch.edge", "onnx-fp32"), role=ProcessRole(notifier=notifier))
     heard: list[str] = []
 
     def enough() -> bool:
@@ -203,7 +203,7 @@ def test_a_loop_that_hangs_shows_no_sign_of_life(
 
     monkeypatch.setattr(model, "predict", hang)
     notifier = SystemdNotifier(manager.address, WATCHDOG_S)
-    app = App(parse(APP.format(speed=0.0), folder / "app.toml"), model=model, notifier=notifier)
+    app = App(parse(APP.format(speed=0.0), folder / "app.toml"), model=model, role=ProcessRole(notifier=notifier))
     thread = threading.Thread(target=app.run)
     thread.start()
     try:

@@ -20,8 +20,8 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, EngineError, InputError
 from edge_runtime.manifest import Variant
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.serving.backend import Backend
-from edge_runtime.model.serving.failover import STABLE_S, FallbackChain
+from edge_runtime.model.serving.backend import Backend, BackendState
+from edge_runtime.model.serving.failover import STABLE_S, ChainCare, FallbackChain
 from edge_runtime.model.serving.loading import Answers
 from edge_runtime.signal.windowing.window import Window
 from tests.edge_runtime.manifests import manifest
@@ -93,8 +93,8 @@ class Bench:
         for position, error in more.pop("load", {}).items():
             self.troubles.load[position] = error
         self.fallback_chain = FallbackChain(
-            manifest(), self.backends, self.load, clock=self.clock, metrics=self.metrics, retry=WAITS,
-            rng=random.Random(1), **more,
+            manifest(), [BackendState(one) for one in self.backends], self.load, clock=self.clock, metrics=self.metrics,
+            care=ChainCare(retry=WAITS, rng=random.Random(1), **more),
         )  # fmt: skip
         self.loop = Loop(clock=self.clock)
         if loop:

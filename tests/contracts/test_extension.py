@@ -1,4 +1,4 @@
-"""Sources and codecs of strangers: found by entry points, checked, built and refused like our own."""
+"""Sources, codecs and sinks of strangers: found by entry points, checked, built and refused like our own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.config import load_codec
-from edge_runtime.io.sinks.build import SinkConfig
+from edge_runtime.io.sinks.build import SinkConfig, SinkParts, build_sink
 from edge_runtime.io.sources.build import SourceConfig, build_source
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.metrics import Metrics
@@ -41,6 +41,8 @@ from typing import Literal
 import numpy as np
 
 from edge_runtime.io.codecs.config import CodecConfig
+from edge_runtime.io.sinks.guard import SinkPolicy
+from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.types import Reading
 
 
@@ -90,6 +92,15 @@ class Ticker:
 
 def make_source(config, parts):
     return Ticker(parts.name, parts.decoder(config.codec))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LampConfig(SinkPolicy):
+    type: Literal["lamp"] = "lamp"
+
+
+def make_sink(config, parts):
+    return MemorySink(name=parts.name)
 """
 
 
@@ -102,6 +113,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / "entry_points.txt").write_text(
         "[edge_runtime.sources]\nticker = ticks_package:TickerConfig\nbroken = ticks_gone:BrokenConfig\n"
         "[edge_runtime.codecs]\nascii = ticks_package:AsciiConfig\n"
+        "[edge_runtime.sinks]\nlamp = ticks_package:LampConfig\n"
     )
     (info.parent / "ticks_package.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(str(info.parent))
@@ -126,6 +138,20 @@ def test_a_stranger_adds_a_source_and_a_codec_without_touching_the_tree(tmp_path
     source.open(loop, lambda readings, _received, _done: got.extend(readings))
     assert [(one.key, one.values.tolist()) for one in got] == [("k", [[7.0]])]
     assert load_codec(config.codec, CONTRACT.channels).name == "ascii"
+
+
+@pytest.mark.usefixtures("site")
+def test_a_stranger_adds_a_sink(tmp_path: Path) -> None:
+    text = APP.format(every=1).replace('"stdout"', '"lamp"\nrequired = true')
+    (config,) = parse(text, tmp_path / "app.toml").sink
+    parts = SinkParts(
+        name="hall", broker_clients={}, metrics=Metrics(), clock=SystemClock(), describe=_nothing, state=None
+    )
+    assert (config.type, config.required, build_sink(config, parts).name) == ("lamp", True, "hall")
+
+
+def _nothing() -> Any:
+    raise AssertionError
 
 
 @pytest.mark.usefixtures("site")

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -30,16 +30,16 @@ from edge_export.choose.evaluation.gate import fit_gate
 from edge_export.choose.evaluation.held_out import metrics_on_test
 from edge_export.choose.evaluation.mistakes import mistakes
 from edge_export.choose.evaluation.overview import overview
-from edge_export.choose.evaluation.sensors import Cost, cost_of, triads_of
+from edge_export.choose.evaluation.sensors import cost_of, triads_of
 from edge_export.choose.evaluation.teacher_comparison import against_teacher
-from edge_export.choose.models import Models, make_models, refit_models
+from edge_export.choose.models import make_models, refit_models
 from edge_export.choose.selection.choice import choose_files, measure_files
 from edge_export.choose.selection.timing import answers
-from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold, answers_unseen
-from edge_export.choose.surround.fit import FittedSurround, fit_surround, require_groups
+from edge_export.choose.surround.cross_fit import CLOUD, answers_unseen
+from edge_export.choose.surround.fit import fit_surround, require_groups
 from edge_export.choose.surround.judge import rows, summary
 from edge_export.choose.surround.prior import choose_calibration
-from edge_export.data.dataset import Float32
+from edge_export.data.dataset import Windows
 from edge_export.graph.streaming.student import stream_student
 from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import Release, write_bundles
@@ -48,13 +48,14 @@ from edge_export.package.pack import VariantSource
 from edge_export.package.sign import SigningKey, sign_bundle
 from edge_export.package.streaming_bundle import stream_bundle
 from edge_export.recipe.recipe import Recipe
-from edge_export.recipe.splits import Splits, read_splits, with_validation
+from edge_export.recipe.splits import read_splits, with_validation
 from edge_export.report import conclusions, write_report
 from edge_export.step_cache import Say, StepCache, code_digest
 from edge_runtime import __version__
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import GateSpec
+from edge_runtime.manifest.surround import Surround
 from edge_runtime.model.tuning.timing import this_machine
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "scikit-learn", "torch", "torch-pruning")
@@ -93,6 +94,7 @@ def build(
     # Another version of ours, or an edit, may compute something else by the same recipe.
     steps = StepCache(out / "cache", {**versions, "code": code_digest()}, say, clock)
 
+    contract = recipe.window.contract()
     splits = read_splits(recipe, folders, say)
     check_recordings(splits.recordings.test)
     if recipe.surround is not None:
@@ -115,15 +117,17 @@ def build(
     )
     gate = fit_gate(recipe.gate, local, remote, unseen.windows, metric=recipe.metric)
     say(f"calibrated: {calibration.said}")
-    around = _surround(recipe, unseen, local, remote)
+    around = fit_surround(
+        recipe.surround, recipe.gate, unseen, local, remote, hop=recipe.window.hop, metric=recipe.metric
+    )
     for line in around.said:
         say(line)
     for line in gate.said:
         say(line)
 
-    data = overview(splits, recipe.window.contract())
-    triads = triads_of(recipe.window.contract(), () if recipe.references is None else recipe.references.triads)
-    cost = cost_of(functools.partial(answers, chosen.device), splits.validation, recipe.window.contract(), triads)
+    data = overview(splits, contract)
+    named = () if recipe.references is None else recipe.references.triads
+    cost = cost_of(functools.partial(answers, chosen.device), splits.validation, contract, triads_of(contract, named))
     if recipe.split.refit:
         splits = with_validation(recipe, splits)
         models = refit_models(recipe, splits, models, steps, say)
@@ -149,15 +153,18 @@ def build(
         "surround": dict(around.measured),
         "overview": data,
         "test": tested,
-        "mistakes": mistakes(
-            answers(shipped[device], splits.test.x), splits.test, splits.recordings.test, recipe.window.contract()
-        ),
-        "ways": _ways(recipe, around, gate.spec, splits, shipped[device], models),
+        "mistakes": mistakes(answers(shipped[device], splits.test.x), splits.test, splits.recordings.test, contract),
+        "ways": _ways(around.surround, gate.spec, splits.test, shipped[device], models.cloud, hop=recipe.window.hop),
         "against_teacher": against_teacher(models.cloud, shipped, device, splits.validation),
-        "streaming": _stream(recipe, models, splits),
+        "streaming": stream_student(
+            models.student, recipe.stream_hop, contract, splits.recordings.validation, seed=recipe.seed
+        ),
         "machine": this_machine().label,
         "versions": versions,
     }
+    expected = Expected()
+    if recipe.references is not None:
+        expected = measure_expected(recipe.window.cut(splits.usual), splits.usual, contract, named, cost, say)
     release = Release(
         variants={
             target: [shipped[source.name] for source in chosen.packed(target, recipe.variants)]
@@ -169,11 +176,12 @@ def build(
         accuracy={name: evaluation["accuracy"] for name, evaluation in tested["judged"].items()},
         groups=splits.recordings.groups,
         versions=versions,
-        **_expected(recipe, splits, cost, say)._asdict(),
+        **expected._asdict(),
     )
     figures["bundles"] = write_bundles(recipe, release, splits.validation, out, signer)
-    _stream_bundles(recipe, [out / f"{recipe.name}-{target}.edge" for target in chosen.targets], signer, say)
-    write_evaluation(out, splits.recordings.test, splits.test, recipe.window.contract())
+    for target in chosen.targets if recipe.stream_hop else ():
+        _stream_bundle(out / f"{recipe.name}-{target}.edge", recipe.stream_hop, signer, say)
+    write_evaluation(out, splits.recordings.test, splits.test, contract)
     say(f"build: finished in {clock.monotonic() - began:.0f} s")
     figures |= conclusions(figures)
     (out / "report.json").write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
@@ -181,31 +189,13 @@ def build(
     return figures
 
 
-def _surround(recipe: Recipe, unseen: OutOfFold, local: Float32, remote: Float32) -> FittedSurround:
-    """Fit what surrounds the network; nothing where the recipe does not ask for it."""
-    if recipe.surround is None:
-        return FittedSurround(surround=None, measured={}, said=())
-    hop = recipe.window.hop
-    return fit_surround(recipe.surround, recipe.gate, unseen, local, remote, hop=hop, metric=recipe.metric)
-
-
 def _ways(
-    recipe: Recipe, around: FittedSurround, gate: GateSpec, splits: Splits, device: VariantSource, models: Models
+    surround: Surround | None, gate: GateSpec, test: Windows, device: VariantSource, cloud: VariantSource, *, hop: int
 ) -> dict[str, Any]:
     """Judge each way to answer on test groups: alone, with the cloud, over time, and all together."""
-    test, hop = splits.test, recipe.window.hop
-    own, remote = answers(device, test.x), answers(models.cloud, test.contexts)
-    found, y, group = rows(around.surround, gate, test, own, remote, hop=hop)
-    return dict(summary(found, y, group, classes=len(recipe.classes)))
-
-
-def _expected(recipe: Recipe, splits: Splits, cost: Cost, say: Say) -> Expected:
-    """Measure what the sensors delivered in training; nothing where the recipe does not ask for it."""
-    if recipe.references is None:
-        return Expected()
-    contract = recipe.window.contract()
-    usual = splits.usual
-    return measure_expected(recipe.window.cut(usual), usual, contract, recipe.references.triads, cost, say)
+    own, remote = answers(device, test.x), answers(cloud, test.contexts)
+    found, y, group = rows(surround, gate, test, own, remote, hop=hop)
+    return dict(summary(found, y, group, classes=own.shape[1]))
 
 
 def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
@@ -221,25 +211,15 @@ def _recipe_metrics(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _stream(recipe: Recipe, models: Models, splits: Splits) -> dict[str, Any] | None:
-    """Return metrics of the stateful student; None where the recipe asks for none."""
-    if not recipe.stream_hop:
-        return None
-    return stream_student(
-        models.student, recipe.stream_hop, recipe.window.contract(), splits.recordings.validation, seed=recipe.seed
-    )
-
-
-def _stream_bundles(recipe: Recipe, shipped: Sequence[Path], signer: SigningKey | None, say: Say) -> None:
-    """Write a streaming bundle beside each device's bundle, where the recipe asks for it and a file converts."""
-    for path in shipped if recipe.stream_hop else ():
-        out = path.with_name(f"{path.stem}-streaming.edge")
-        try:
-            made = stream_bundle(path, out, hop=recipe.stream_hop)
-        except ConfigError as error:
-            say(f"streaming: {error}")
-            continue
-        if signer is not None:
-            sign_bundle(out, signer)
-        names = ", ".join(variant.name for variant in made.manifest.variants)
-        say(f"streaming: {out.name}: {names}, answers differ by up to {max(made.differences.values()):.2g}")
+def _stream_bundle(path: Path, hop: int, signer: SigningKey | None, say: Say) -> None:
+    """Write a streaming bundle beside a device's bundle, where a file of it converts."""
+    out = path.with_name(f"{path.stem}-streaming.edge")
+    try:
+        made = stream_bundle(path, out, hop=hop)
+    except ConfigError as error:
+        say(f"streaming: {error}")
+        return
+    if signer is not None:
+        sign_bundle(out, signer)
+    names = ", ".join(variant.name for variant in made.manifest.variants)
+    say(f"streaming: {out.name}: {names}, answers differ by up to {max(made.differences.values()):.2g}")

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ _ERRORS = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSurround:
-    """Parts that were kept, and figures of everything that was tried.
+    """Parts that were kept, and figures of everything that was tried; nothing by default.
 
     Attributes:
         surround: as the manifest holds it; None: nothing wins.
@@ -49,9 +49,9 @@ class FittedSurround:
         said: for the user, a line each.
     """
 
-    surround: Surround | None
-    measured: Mapping[str, Any]
-    said: tuple[str, ...]
+    surround: Surround | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
 
 
 def require_groups(groups: int) -> None:
@@ -68,13 +68,13 @@ def require_groups(groups: int) -> None:
 
 
 def fit_surround(
-    recipe: SurroundRecipe, gate: GateRecipe, unseen: OutOfFold, device: Float32, cloud: Float32, *,
+    recipe: SurroundRecipe | None, gate: GateRecipe, unseen: OutOfFold, device: Float32, cloud: Float32, *,
     hop: int, metric: Metric,
 ) -> FittedSurround:  # fmt: skip
     """Fit it.
 
     Args:
-        recipe: the parts to try.
+        recipe: the parts to try; None tries none.
         gate: what the gate is to promise.
         unseen: windows, with the folds that answered them unseen.
         device: (n, classes) calibrated probabilities of the file that ships.
@@ -82,6 +82,8 @@ def fit_surround(
         hop: samples from a window to the next.
         metric: what is to become better.
     """
+    if recipe is None:
+        return FittedSurround()
     streams = streams_of(unseen.windows, hop)
     own, group, fold = device[streams.order], unseen.windows.group[streams.order], unseen.fold[streams.order]
     said: list[str] = []

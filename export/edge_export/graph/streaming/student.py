@@ -28,23 +28,25 @@ LONGEST = 200_000
 
 def stream_student(
     windowed: onnx.ModelProto, hop: int, contract: InputContract, recordings: Dataset, *, seed: int
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Convert a student and measure what that is worth.
 
     Args:
         windowed: the float student.
-        hop: samples that an update brings.
+        hop: samples that an update brings; 0 converts nothing.
         contract: what its window is.
         recordings: recordings of groups not trained on; their longest unbroken stretches are played.
         seed: the random stream's seed.
 
     Returns:
-        The figures; times are the least CPU time of a call on one thread in onnxruntime, both
-        taking turns.
+        The figures; times are the least CPU time of a call on one thread in onnxruntime, both taking turns. None
+        without a hop.
 
     Raises:
         ConfigError: the network cannot be converted, or no recording is long enough.
     """
+    if not hop:
+        return None
     # Both in the form in which float ONNX files ship.
     streaming = to_streaming(windowed, hop=hop)
     streaming, windowed = replace(streaming, model=as_conv2d(streaming.model)), as_conv2d(windowed)

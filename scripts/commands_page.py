@@ -25,9 +25,9 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 SHARED: Final = 3
 _INTRODUCTION: Final = """# Commands
 
-`edge-runtime` runs on a device, `edge-export` on a workstation. `--help` after any command says the same as this page,
-which `python -m scripts.commands_page --write` writes. With `--json` standard output holds JSON and nothing else: one
-document, or one a line where answers come one by one; errors, questions and progress are on standard error.
+`edge-runtime` runs on a device, `edge-export` on a workstation. `--help` after any command says the same.
+This page is written by `python -m scripts.commands_page --write`. With `--json` standard output holds JSON and nothing
+else: one document, or one a line where answers come one by one; errors, questions and progress are on standard error.
 
 What `run`, `replay` and `explain` end with; other commands end with 0, 1 or 2:
 

@@ -9,7 +9,8 @@ Rules (Eclipse Sparkplug 3.0; sections 4.1, 5.4, 5.6, 5.9, 6.4):
 4. Data name aliases alone, and of values only those that changed since they were stated last.
 5. A record that is older than its device's birth is historical, and the part of it that the birth has stated is left
    out: so what waited for a broker arrives late without overwriting what is true now.
-6. What was under way when the connection ended, and is not known to have been written, is offered again.
+6. What was under way when the connection ended, and is not known to have been written, is offered again. A key that
+   was retired and came back may then have records of several devices: the host knows them as one.
 7. Records that wait have a bound in number and bytes; the oldest leave, and are counted.
 """
 
@@ -132,6 +133,7 @@ class EdgeNode:
         self._deaths: deque[Record] = deque()  # of records that left by rule 7
         self._under_way: dict[int, Record] = {}  # by serial, in order
         self._births: deque[Device] = deque()
+        self._alive: dict[str, Device] = {}  # for the host, by id; of this generation alone
         self._last: Outgoing | None = None  # of those that are not known to have been written
         self._bd_seq: int | None = None  # None: no session
         self._birth_due = False
@@ -308,6 +310,7 @@ class EdgeNode:
 
     def _device_birth(self, device: Device, now_ms: int) -> Outgoing:
         device.born, device.born_serial = self._generation, self._serial
+        self._alive[device.id] = device
         device.alias = self._next_alias
         self._next_alias += len(self._definitions)
         device.stated = {}
@@ -322,8 +325,8 @@ class EdgeNode:
         """Say what is at the head of the queue, which then leaves it; or first what has to come before."""
         device = record.device
         if device.born != self._generation:
-            # Of a key that was retired and has come back, the device of today has the history.
-            device = self._devices.get(device.key, device)
+            # Of a key that was retired and has come back, the device of today has the history, or the one born for it.
+            device = self._devices.get(device.key) or self._living(device) or device
         if record.values is None:
             self._pop()
             return self._death(record, now_ms)
@@ -362,11 +365,19 @@ class EdgeNode:
         return metrics
 
     def _death(self, record: Record, now_ms: int) -> Outgoing | None:
-        device = record.device
-        if device.born != self._generation:
+        device = self._living(record.device)
+        if device is None or device is self._devices.get(device.key):
             return None
         device.born = 0
-        return self._message("DDEATH", device.id, [], now_ms)
+        outgoing = self._message("DDEATH", device.id, [], now_ms)
+        self._under_way[record.serial] = record  # rule 6
+        outgoing.records.append(record)
+        return outgoing
+
+    def _living(self, device: Device) -> Device | None:
+        """Return the device that the host knows by this one's id."""
+        alive = self._alive.get(device.id)
+        return alive if alive is not None and alive.born == self._generation else None
 
     def _message(self, verb: str, device: str, metrics: list[bytes], now_ms: int) -> Outgoing:
         self._seq = (self._seq + 1) % 256

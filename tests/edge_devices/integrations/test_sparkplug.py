@@ -13,7 +13,7 @@ import pytest
 from edge_devices.integrations.sparkplug import SparkplugSink, SparkplugSinkConfig, check_broker
 from edge_devices.integrations.sparkplug_bdseq import BirthDeathSequence, file_beside
 from edge_devices.integrations.sparkplug_node import device_id
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.base.system.loop import Loop
@@ -517,6 +517,8 @@ class Walk:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=120), st.sampled_from([0.0, 1.0]))
+@example([*(("predict", key) for key in "dabcdabc"), ("connect", 0), ("lose", 0)], 0.0)
+@example([*(("predict", key) for key in "dabcdabc"), ("connect", 0), ("lose", 0), ("predict", "d")], 0.0)
 def test_in_any_order_of_keys_data_connections_and_rebirths_the_host_understands_every_message(
     steps: Sequence[tuple[str, Any]], max_hz: float
 ) -> None:

@@ -25,7 +25,7 @@ from benchmarks.report import Report
 from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.loading import load_model
-from edge_runtime.tools.bench import BenchConfig, Driver, Stream, handwritten, runtime
+from edge_runtime.tools.bench import BenchConfig, Driver, PacketStream, handwritten, runtime
 from edge_runtime.tools.bench.feeder import Feeder
 from edge_runtime.tools.bench.handwritten import library_call
 
@@ -117,7 +117,7 @@ def calls(bundle: Path, messages: int) -> dict[str, Calls]:
             ("hand-written loop", handwritten(model.manifest, call)),
         ):
             driver, feeder = stack.enter_context(started)
-            stream = Stream(model.manifest, golden, config.streams)
+            stream = PacketStream(model.manifest, golden, config.streams)
             windows = -(-model.manifest.input.window // stream.samples)
             driver.handle(stream.next(config.streams * windows))
             found[name] = counted(driver, feeder, stream.next(messages))

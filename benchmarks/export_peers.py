@@ -47,7 +47,7 @@ from edge_runtime.base.hardware.discovery import this_device
 from edge_runtime.errors import EdgeError
 from edge_runtime.model import engines
 from edge_runtime.model.engines.base import EngineOptions
-from edge_runtime.model.tuning.timing import Candidate, Plan, Timing, measure, time_interleaved
+from edge_runtime.model.tuning.timing import TimedModel, Timing, TimingPlan, measure, time_interleaved
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LIMITS = Limits(max_accuracy_drop=0.01)
@@ -197,7 +197,7 @@ def _sqnr(expected: Array, answers: Array) -> float:
     return float("inf") if noise == 0 else float(10 * np.log10((expected.astype(np.float64) ** 2).sum() / noise))
 
 
-def compare(network: Network, plan: Plan, shared: Path = SHARED) -> tuple[Report, str, dict[str, Entry]]:
+def compare(network: Network, plan: TimingPlan, shared: Path = SHARED) -> tuple[Report, str, dict[str, Entry]]:
     """One network: quantise, time, ask, choose.
 
     Returns:
@@ -259,8 +259,8 @@ def _row(entry: Entry, chosen: str, timing: Timing, answer: Answers) -> tuple[st
     )
 
 
-def _candidate(entry: Entry, inputs: Inputs) -> Candidate:
-    return Candidate(name=entry.name, engine=entry.engine, model=entry.model, inputs=(inputs.unseen[:32],))
+def _candidate(entry: Entry, inputs: Inputs) -> TimedModel:
+    return TimedModel(name=entry.name, engine=entry.engine, model=entry.model, inputs=(inputs.unseen[:32],))
 
 
 def _duels(
@@ -268,8 +268,8 @@ def _duels(
     chosen: str,
     times: Mapping[str, Timing],
     answers: Mapping[str, Answers],
-    candidates: Mapping[str, Candidate],
-    plan: Plan,
+    candidates: Mapping[str, TimedModel],
+    plan: TimingPlan,
 ) -> Iterator[Goal]:
     """Our choice against the fastest peer of all, and against the fastest whose answers are within the limit."""
     peers = [entry.name for entry in alive if not entry.ours and entry.name in answers and entry.name != REFERENCE]
@@ -319,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         environments.main([])
     facts = machine()
     print("\n".join(f"{key}: {value}" for key, value in facts.items()))
-    plan = Plan(rounds=21) if options.quick else Plan(rounds=101)
+    plan = TimingPlan(rounds=21) if options.quick else TimingPlan(rounds=101)
     reports: list[Report] = []
     for network in NETWORKS:
         if options.networks and network.name not in options.networks:

@@ -36,7 +36,7 @@ from benchmarks.foreign import Foreign, foreign
 from benchmarks.peers import environments
 from benchmarks.report import Report, machine
 from edge_runtime.errors import EdgeError
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 
 PEERS: Mapping[Format, tuple[str, ...]] = {
     "onnx": ("peer-onnxruntime", "peer-olive"),
@@ -80,7 +80,7 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     started, used = time.monotonic(), sum(os.times()[:4])
     with tempfile.TemporaryDirectory(prefix="quantize-") as name:
         folder = Path(name)
-        few = Settings(constants=network.constants, plan=Plan(rounds=2, block_s=0.001))
+        few = Settings(constants=network.constants, plan=TimingPlan(rounds=2, block_s=0.001))
         made = quantize_model(source, recordings, folder / "ours", few)
         took_s, used_s = time.monotonic() - started, sum(os.times()[:4]) - used
         ours = [replace(each.measured.file, name=f"ours {each.measured.file.name}") for each in made.decisions]
@@ -91,7 +91,7 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     held_out = _held_out(parts.held_out, contiguous=bool(flow.states))
     given = File(name=FLOAT, family=FLOAT, format=source.format, model=source.model, how="as it came")
     files = [*ours, *(each for each in others if isinstance(each, File))]
-    results = measure_files(given, files, held_out, flow, Plan(rounds=9, block_s=0.002) if quick else None)
+    results = measure_files(given, files, held_out, flow, TimingPlan(rounds=9, block_s=0.002) if quick else None)
     decisions = decide(results, Rule())
     report = Report(title=f"{network.name}: {network.what}", columns=_COLUMNS)
     report.rows += [_row(Decision(measured=results.float_file, written=True), results, "the file given")]

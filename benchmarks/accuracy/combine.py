@@ -150,8 +150,7 @@ def trials(
 
 
 def filter_all(spec: OverTime, streams: Streams, stack: Float32) -> Float32:
-    """Filter many answers to the same windows at once, (ways, n, classes): `edge_runtime.model.over_time.Filter` for
-    each.
+    """Filter many answers to the same windows at once, (ways, n, classes), each by an `OverTimeFilter`.
 
     Args:
         spec: of the filter.

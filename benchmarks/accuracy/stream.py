@@ -28,8 +28,18 @@ from benchmarks.accuracy.nothing import extent, nothing_clips
 from benchmarks.accuracy.place import HISS
 from benchmarks.accuracy.sets import SETS
 from benchmarks.report import Report
-from edge_runtime.answer.events.operating_point import Grid, choose, sweep, upper_bound
-from edge_runtime.answer.events.trial import NOTHING, Answers, Outcome, Span, Trial, begins, judge, prepare, smooth_all
+from edge_runtime.answer.events.operating_point import SearchGrid, choose, sweep, upper_bound
+from edge_runtime.answer.events.trial import (
+    NOTHING,
+    KeyAnswers,
+    Outcome,
+    Span,
+    Trial,
+    begins,
+    judge,
+    prepare,
+    smooth_all,
+)
 from edge_runtime.clock import SystemClock
 from edge_runtime.event_rule import EventRule
 
@@ -80,7 +90,7 @@ def trials(recipe: Recipe, source: VariantSource, stream: Stream, digits: int) -
     end = start + contract.window / contract.rate_hz
     return [
         prepare(
-            Answers(start, end, scores[:, digit]),
+            KeyAnswers(start, end, scores[:, digit]),
             [span for label, span in stream.truth if label == digit],
             gap_s=contract.window / contract.rate_hz,
             merge_s=0.0,
@@ -102,7 +112,7 @@ def chosen(plain: list[EventRule], tried: list[Trial]) -> list[EventRule]:
     """Choose each digit's rule by its part of the budget; the plain one where no rule keeps to it."""
     rules: list[EventRule] = []
     for rule, trial in zip(plain, tried, strict=True):
-        point = choose(sweep(rule, {"stream": [trial]}, Grid()), ["stream"], PER_HOUR / len(plain))
+        point = choose(sweep(rule, {"stream": [trial]}, SearchGrid()), ["stream"], PER_HOUR / len(plain))
         rules.append(rule if point is None else point.rule)
     return rules
 

@@ -15,7 +15,7 @@ from typing import Final
 from edge_runtime.base.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.question import CloudModel
-from edge_runtime.cloud.refusals import RefusalAction, Refusals, UnaskableCase, decide
+from edge_runtime.cloud.refusals import RefusalAction, RefusalHistory, UnaskableCase, decide
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError, StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox
@@ -74,7 +74,7 @@ class Forwarder:
         self.rng = random.Random()  # noqa: S311 - jitter, not a secret
         # One failure opens it: with a backlog, each further try would be a connection attempt with no wait before it.
         self.breaker = CircuitBreaker(threshold=1, retry=retry, clock=clock, probe=self._probe, rng=self.rng)
-        self._refusals = Refusals()
+        self._refusals = RefusalHistory()
         self._work = threading.Event()
         self._publishing = threading.Semaphore(_MAX_UNACKED)
         self._unreadable = ""  # the last error of an outbox that could not be read

@@ -53,7 +53,7 @@ class RefusalAction(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class FailureContext:
     """State of knowledge when a request failed."""
 
     cases: int
@@ -68,7 +68,7 @@ class History:
     """Single cases that were refused before this one since the last good answer."""
 
 
-def decide(error: CloudError | ConfigError, history: History, *, unreadable_attempts: int) -> RefusalAction:
+def decide(error: CloudError | ConfigError, history: FailureContext, *, unreadable_attempts: int) -> RefusalAction:
     """Decide what becomes of the cases of a failed request. The first rule that fits decides.
 
     1. The cloud is unavailable: WAIT.
@@ -100,7 +100,7 @@ def decide(error: CloudError | ConfigError, history: History, *, unreadable_atte
     return RefusalAction.HOLD if history.in_a_row else RefusalAction.RETRY  # rules 7 and 8
 
 
-class Refusals:
+class RefusalHistory:
     """History of refusals in this run, by case, and of good answers. Belongs to one thread.
 
     It holds at most 10,000 cases; one that was evicted is refused, and noted, again.
@@ -122,11 +122,11 @@ class Refusals:
         self._in_a_row = 0
         self.forget(ids)
 
-    def history(self, ids: Sequence[str], *, checked: bool) -> History:
+    def history(self, ids: Sequence[str], *, checked: bool) -> FailureContext:
         """Build the history for `decide`, of a request for these cases that has just failed."""
         counted, good_answers = self._cases.get(ids[0], (0, -1)) if len(ids) == 1 else (0, -1)
         since = good_answers >= 0 and self._good_answers > good_answers
-        return History(
+        return FailureContext(
             cases=len(ids),
             checked=checked,
             counted=counted + (since or good_answers < 0),
@@ -139,7 +139,7 @@ class Refusals:
         for id_ in ids:
             self._note(id_, self._cases.get(id_, (0, -1)))
 
-    def refused(self, case_id: str, history: History) -> None:
+    def refused(self, case_id: str, history: FailureContext) -> None:
         """Note that this one was refused alone."""
         self._in_a_row += 1
         self._note(case_id, (history.counted, self._good_answers))

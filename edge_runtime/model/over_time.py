@@ -39,7 +39,7 @@ KeyPosterior = tuple[int, list[float]]
 """Slot of a key's last window, and the posterior after it."""
 
 
-class Filter:
+class OverTimeFilter:
     """One step of the filter; without state of its own.
 
     Args:
@@ -92,7 +92,7 @@ class AnswersOverTime(Stage):
         self._keys: KeyTable[str, KeyPosterior] = KeyTable(max_keys, self._evicted)
         self.changes: dict[str, KeyPosterior | None] = {}
         """States of keys that changed, for those who save them, and take them out; None where a key is not held."""
-        self._filter: Filter | None = None
+        self._filter: OverTimeFilter | None = None
         self.spec: OverTime | None = None
         """What is filtered by; None: answers stay what they are."""
 
@@ -104,7 +104,7 @@ class AnswersOverTime(Stage):
         self.changes |= dict.fromkeys(self._keys)
         self._keys.clear()
         self.spec, self.active = spec, spec is not None
-        self._filter = None if spec is None else Filter(spec, manifest.input.hop)
+        self._filter = None if spec is None else OverTimeFilter(spec, manifest.input.hop)
 
     def run(self, batch: WindowBatch) -> None:
         """Filter the numbers, (windows, labels) probabilities; suspect windows say nothing of their key."""

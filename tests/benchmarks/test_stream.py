@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from edge_export.data.dataset import Dataset, Recording
 
 from benchmarks.accuracy.stream import lay, outcome
-from edge_runtime.answer.events.trial import Answers, prepare
+from edge_runtime.answer.events.trial import KeyAnswers, prepare
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import Channel
 
@@ -42,7 +42,7 @@ def test_rules_of_several_words_share_the_hours_of_one_stream() -> None:
     start = np.arange(3600.0)
     score = np.zeros(3600)
     score[[10, 100]] = 1.0
-    tried = [prepare(Answers(start, start + 1, score), [(at, at + 0.5)], gap_s=1, merge_s=0) for at in (10.2, 200.2)]
+    tried = [prepare(KeyAnswers(start, start + 1, score), [(at, at + 0.5)], gap_s=1, merge_s=0) for at in (10.2, 200.2)]
     got = outcome([EventRule(name=name, label=name) for name in ("one", "two")], tried)
     assert (got.happened, got.missed, got.false) == (2, 1, 3)
     assert got.hours == pytest.approx(1, abs=1e-3)

@@ -32,7 +32,7 @@ from edge_runtime.signal.drift.latch import means
 from edge_runtime.signal.drift.own_past import Distance
 from edge_runtime.signal.drift.repair import LIMIT, RepairTest
 from edge_runtime.tools.demo.broker.broker import Broker
-from edge_runtime.tools.demo.schedule import Recording, load_recordings
+from edge_runtime.tools.demo.schedule import ExerciseSet, load_recordings
 from edge_runtime.types import Float64
 from tests.edge_runtime.model.bundle.zipped import files_of
 from tests.integration.running import ROOT, Process, Publisher, until
@@ -183,7 +183,7 @@ class Players:
         self._thread.join(30)
 
 
-def _endless(recordings: list[Recording], began: float, order: list[int]) -> Iterator[bytes]:
+def _endless(recordings: list[ExerciseSet], began: float, order: list[int]) -> Iterator[bytes]:
     """Messages of half a second of these recordings, one after the other for ever."""
     t = float(int(began))
     while True:

@@ -20,8 +20,8 @@ from typing import Any, Final
 from edge_runtime.base.system import durable_file
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.tools.batch.answering import Answerer, NotWritten
-from edge_runtime.tools.batch.job import Figures, Group, Job
-from edge_runtime.tools.batch.workers import Answered
+from edge_runtime.tools.batch.job import Group, GroupFigures, Job
+from edge_runtime.tools.batch.workers import GroupDone
 
 LOCAL: Final = "local"
 """Address of a cluster that is started here, and ends with this process."""
@@ -66,7 +66,7 @@ class RayWorkers:
     def __exit__(self, *_exception: object) -> None:
         self._ray.shutdown()
 
-    def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[Answered]:
+    def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[GroupDone]:
         """See `edge_runtime.tools.batch.batch.Pool`."""
         if not tasks:
             return
@@ -90,9 +90,9 @@ class RayWorkers:
         try:
             for row in answered.iter_rows():
                 group, out = by_number[row["number"]]
-                figures = Figures.from_json(row["figures"])
+                figures = GroupFigures.from_json(row["figures"])
                 _write(out, row["lines"])
-                yield Answered(group, figures)
+                yield GroupDone(group, figures)
                 if self._stopped():
                     return
         except self._ray.exceptions.RayError as error:

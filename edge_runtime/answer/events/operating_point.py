@@ -26,7 +26,7 @@ Smooth = Literal["mean", "median", "max", "exponential"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class SearchGrid:
     """Values that are tried."""
 
     smooth: tuple[Smooth, ...] = ("mean",)
@@ -50,7 +50,7 @@ class Point(NamedTuple):
         return sum((self.outcomes[name] for name in recordings), NOTHING)
 
 
-def sweep(base: EventRule, trials: Mapping[str, Sequence[Trial]], grid: Grid) -> list[Point]:
+def sweep(base: EventRule, trials: Mapping[str, Sequence[Trial]], grid: SearchGrid) -> list[Point]:
     """Try every rule of the grid.
 
     Args:
@@ -68,7 +68,7 @@ def sweep(base: EventRule, trials: Mapping[str, Sequence[Trial]], grid: Grid) ->
     return points
 
 
-def _rules(smoothing: EventRule, thresholds: Sequence[float], grid: Grid) -> list[EventRule]:
+def _rules(smoothing: EventRule, thresholds: Sequence[float], grid: SearchGrid) -> list[EventRule]:
     return [
         replace(
             smoothing,

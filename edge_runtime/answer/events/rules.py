@@ -97,7 +97,7 @@ class RuleState:
 
 
 @dataclass(slots=True)
-class KeyState:
+class EventState:
     """Memory of all rules for a key."""
 
     start: float
@@ -121,8 +121,8 @@ class Change:
 
 
 def advance(
-    rules: Sequence[EventRule], state: KeyState | None, step: Step, *, gap_s: float, max_jump_s: float
-) -> tuple[KeyState, list[Change]]:
+    rules: Sequence[EventRule], state: EventState | None, step: Step, *, gap_s: float, max_jump_s: float
+) -> tuple[EventState, list[Change]]:
     """Take the next step of a key.
 
     Args:
@@ -147,7 +147,7 @@ def advance(
         changes = ended(rules, state, "gap")
         state = _after_gap(state)
     if state is None:
-        state = KeyState(step.start, step.end, -1, (RuleState(),) * len(rules))
+        state = EventState(step.start, step.end, -1, (RuleState(),) * len(rules))
     now: list[RuleState] = []
     for rule, before, score in zip(rules, state.rules, step.scores, strict=True):
         leader = _leader(rules, state, rule.after) if rule.after else None
@@ -155,22 +155,22 @@ def advance(
         now.append(after)
         if change is not None:
             changes.append(change)
-    return KeyState(step.start, step.end, state.step + 1, tuple(now), step.epoch), changes
+    return EventState(step.start, step.end, state.step + 1, tuple(now), step.epoch), changes
 
 
-def ended(rules: Sequence[EventRule], state: KeyState, reason: str) -> list[Change]:
+def ended(rules: Sequence[EventRule], state: EventState, reason: str) -> list[Change]:
     """Return the end of each event that is open."""
     return [
         Change(rule, one.open, reason) for rule, one in zip(rules, state.rules, strict=True) if one.open is not None
     ]
 
 
-def _after_gap(state: KeyState) -> KeyState:
+def _after_gap(state: EventState) -> EventState:
     rules = tuple(RuleState(ended=one.ended if one.open is None else one.open.end) for one in state.rules)
-    return KeyState(state.start, state.end, -1, rules)
+    return EventState(state.start, state.end, -1, rules)
 
 
-def _leader(rules: Sequence[EventRule], state: KeyState, name: str) -> RuleState:
+def _leader(rules: Sequence[EventRule], state: EventState, name: str) -> RuleState:
     return next(one for rule, one in zip(rules, state.rules, strict=True) if rule.name == name)
 
 

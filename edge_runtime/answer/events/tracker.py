@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edge_runtime import schema
-from edge_runtime.answer.events.rules import Change, KeyState, RuleState, Step, advance, ended
+from edge_runtime.answer.events.rules import Change, EventState, RuleState, Step, advance, ended
 from edge_runtime.errors import ConfigError
 from edge_runtime.event_rule import EventRule, check_rules
 from edge_runtime.key_table import KeyTable
@@ -16,7 +16,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.signal.stage import Stage, WindowBatch
 from edge_runtime.types import Event, Prediction, SuspectPrediction
 
-Changed = Mapping[str, KeyState | None]
+Changed = Mapping[str, EventState | None]
 """States of keys that changed; None where the key is not held any more."""
 
 
@@ -45,8 +45,8 @@ class EventTracker(Stage):
         self._columns: list[int] = []
         self._gap_s = 0.0
         self._model = ""
-        self._keys: KeyTable[str, KeyState] = KeyTable(max_keys, self._evicted)
-        self._changed: dict[str, KeyState | None] = {}
+        self._keys: KeyTable[str, EventState] = KeyTable(max_keys, self._evicted)
+        self._changed: dict[str, EventState | None] = {}
         self._waiting: list[Event] = []
 
     def use(self, manifest: Manifest) -> None:
@@ -95,7 +95,7 @@ class EventTracker(Stage):
         if changes:
             out += self._events(key, changes, answer.model)
 
-    def _evicted(self, key: str, state: KeyState) -> None:
+    def _evicted(self, key: str, state: EventState) -> None:
         self._changed[key] = None
         self._metrics.counts["event_keys_evicted_total"] += 1
         self._waiting += self._events(key, ended(self.rules, state, "evicted"), self._model)
@@ -134,15 +134,15 @@ class EventTracker(Stage):
 
         Args:
             rules: `rules` of then, as JSON gives them back.
-            keys: `KeyState` by key, likewise; the key silent longest first.
+            keys: `EventState` by key, likewise; the key silent longest first.
 
         Raises:
             SchemaError: they are something else.
         """
         before = [schema.load(EventRule, rule) for rule in rules]
-        self._adopt(before, [(key, schema.load(KeyState, state)) for key, state in keys.items()])
+        self._adopt(before, [(key, schema.load(EventState, state)) for key, state in keys.items()])
 
-    def _adopt(self, before: Sequence[EventRule], states: Sequence[tuple[str, KeyState]]) -> None:
+    def _adopt(self, before: Sequence[EventRule], states: Sequence[tuple[str, EventState]]) -> None:
         """Take over states of the rules of before: those of a rule that is still there go on, events of others end."""
         places = [_place(rule, before) for rule in self.rules]
         self._keys.clear()

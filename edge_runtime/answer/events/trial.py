@@ -29,7 +29,7 @@ Span = tuple[float, float]
 """Start and end, seconds."""
 
 
-class Answers(NamedTuple):
+class KeyAnswers(NamedTuple):
     """Answers to the windows of one key of a recording, in order of time."""
 
     start: Float64
@@ -41,7 +41,7 @@ class Answers(NamedTuple):
 class Trial(NamedTuple):
     """A key of a recording with its labelled stretches, ready to be tried."""
 
-    answers: Answers
+    answers: KeyAnswers
     fresh: list[int]
     """Steps that begin after a gap, the first one included; and the number of steps, as a last entry."""
     truth: list[Span]
@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 NOTHING = Outcome(0, 0, 0, 0.0)
 
 
-def prepare(answers: Answers, truth: Iterable[Span], *, gap_s: float, merge_s: float) -> Trial:
+def prepare(answers: KeyAnswers, truth: Iterable[Span], *, gap_s: float, merge_s: float) -> Trial:
     """Make a trial of a key's answers.
 
     Args:

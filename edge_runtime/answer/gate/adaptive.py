@@ -69,7 +69,7 @@ _EDGE: Final = 1e-7
 _TOP: Final = math.log((1 - _EDGE) / _EDGE)
 
 
-class Answered(Protocol):
+class _Answered(Protocol):
     """A window, as far as the gate knows it."""
 
     @property
@@ -168,7 +168,7 @@ class AdaptiveGate(LearningStage):
         batch.decision = batch.decision._replace(hard=decided)
 
     def hard(
-        self, windows: Sequence[Answered], trust: Sequence[float], suspects: Collection[tuple[str, int]] = ()
+        self, windows: Sequence[_Answered], trust: Sequence[float], suspects: Collection[tuple[str, int]] = ()
     ) -> list[bool]:
         """Decide which windows are hard, and learn from them.
 

@@ -43,7 +43,7 @@ _REPACK = "write it with edge-export, or with edge_runtime.model.bundle.archive.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BundleLimits:
     """Limits on the size of a bundle; it is refused beyond."""
 
     max_bytes: int = 256 * 2**20
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class _Entry:
     """One file of an archive, as it was when the archive was opened."""
 
     name: str
@@ -81,7 +81,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     body, directory = bytearray(), bytearray()
     for name in sorted(files):
         data = files[name]
-        entry = Entry(name, len(data), zlib.crc32(data), len(body) + _LOCAL.size + len(name))
+        entry = _Entry(name, len(data), zlib.crc32(data), len(body) + _LOCAL.size + len(name))
         directory += _central(entry)
         body += _local(entry)
         body += data
@@ -104,14 +104,14 @@ class Archive:
         IntegrityError: the file is not an archive in the one accepted form.
     """
 
-    def __init__(self, fd: int, limits: Limits, keep: Mapping[str, int]) -> None:
+    def __init__(self, fd: int, limits: BundleLimits, keep: Mapping[str, int]) -> None:
         self._fd = fd
         self._size = os.fstat(fd).st_size
         if self._size > limits.max_bytes:
             raise IntegrityError(f"the file has {self._size} bytes, more than the limit of {limits.max_bytes}")
         listed, directory = self._directory(limits)
         self.kept: dict[str, bytes] = {}
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, _Entry] = {}
         whole = hashlib.sha256()
         for entry in listed:
             self._verify(entry, whole, keep)
@@ -141,7 +141,7 @@ class Archive:
     def _exactly(self, offset: int, size: int) -> bytes:
         return b"".join(self._chunks(offset, size))
 
-    def _directory(self, limits: Limits) -> tuple[list[Entry], bytes]:
+    def _directory(self, limits: BundleLimits) -> tuple[list[_Entry], bytes]:
         """Return the entries that the directory at the end lists, and the bytes of directory and end record."""
         if self._size < _END.size:
             raise IntegrityError(f"not a bundle: {self._size} bytes are too few for a zip file; copy it again")
@@ -164,7 +164,7 @@ class Archive:
             raise IntegrityError(f"not in the one form a bundle has (order, time stamps, attributes): {_REPACK}")
         return entries, expected
 
-    def _verify(self, entry: Entry, whole: hashlib._Hash, keep: Mapping[str, int]) -> None:
+    def _verify(self, entry: _Entry, whole: hashlib._Hash, keep: Mapping[str, int]) -> None:
         """Read an entry with the header before it, and check both."""
         header = _local(entry)
         if self._exactly(entry.offset - len(header), len(header)) != header:
@@ -183,10 +183,10 @@ class Archive:
             raise IntegrityError(f"{entry.name} is damaged (CRC-32 does not match); copy the bundle again")
         if entry.name in keep:
             self.kept[entry.name] = bytes(kept)
-        self.entries[entry.name] = Entry(entry.name, entry.size, entry.crc, entry.offset, digest.hexdigest())
+        self.entries[entry.name] = _Entry(entry.name, entry.size, entry.crc, entry.offset, digest.hexdigest())
 
 
-def _parse(directory: bytes, count: int) -> Iterator[Entry]:
+def _parse(directory: bytes, count: int) -> Iterator[_Entry]:
     """Yield the entries of a central directory; name in the error the faults that people are most likely to meet.
 
     Raises:
@@ -211,7 +211,7 @@ def _parse(directory: bytes, count: int) -> Iterator[Entry]:
             raise IntegrityError(f"{name} is compressed (method {method}); the files of a bundle are stored: {_REPACK}")
         seen.add(name.lower())
         offset += _LOCAL.size + name_size
-        yield Entry(name, size, crc, offset)
+        yield _Entry(name, size, crc, offset)
         offset += size
         place += _CENTRAL.size + name_size + extra + comment
 
@@ -225,13 +225,13 @@ def _checked_name(raw: bytes, seen: set[str]) -> str:
     return name
 
 
-def _local(entry: Entry) -> bytes:
+def _local(entry: _Entry) -> bytes:
     name = entry.name.encode("ascii")
     sizes = (entry.crc, entry.size, entry.size, len(name), 0)
     return _LOCAL.pack(_LOCAL_MAGIC, _VERSION, 0, _STORED, 0, _DATE, *sizes) + name
 
 
-def _central(entry: Entry) -> bytes:
+def _central(entry: _Entry) -> bytes:
     name = entry.name.encode("ascii")
     offset = entry.offset - _LOCAL.size - len(name)
     head = (_CENTRAL_MAGIC, _UNIX | _VERSION, _VERSION, 0, _STORED, 0, _DATE)

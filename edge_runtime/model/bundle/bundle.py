@@ -35,7 +35,7 @@ from edge_runtime.errors import (
 from edge_runtime.manifest import File, Manifest, StageFile, Variant
 from edge_runtime.manifest.outputs import files_of
 from edge_runtime.model.bundle import model_files, npy, signature
-from edge_runtime.model.bundle.archive import Archive, Limits, safe_name
+from edge_runtime.model.bundle.archive import Archive, BundleLimits, safe_name
 from edge_runtime.model.bundle.signature import TrustedKey
 
 Floats = npt.NDArray[np.float32]
@@ -181,7 +181,7 @@ class Bundle:
 
 
 def open_bundle(
-    path: str | Path, limits: Limits | None = None, *, trusted: Sequence[TrustedKey] | None = None
+    path: str | Path, limits: BundleLimits | None = None, *, trusted: Sequence[TrustedKey] | None = None
 ) -> Bundle:
     """Open and verify a bundle.
 
@@ -198,7 +198,7 @@ def open_bundle(
         ManifestError: its manifest is malformed, or of a version not known here.
     """
     path = Path(path)
-    limits = limits or Limits()
+    limits = limits or BundleLimits()
     fd = _open(path)
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(os.close, fd)

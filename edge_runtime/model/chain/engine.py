@@ -20,7 +20,7 @@ import numpy as np
 from edge_runtime.errors import EngineError, InputError, ManifestError
 from edge_runtime.manifest.stages import MOST_NUMBERS, Activation, Combine, Difference, ModelStage, Smooth, Stage, When
 from edge_runtime.model.chain import STEP, STREAM, WINDOW, schedule
-from edge_runtime.model.chain.schedule import Cut, Node, Schedule, Turn
+from edge_runtime.model.chain.schedule import Cut, Node, Schedule, StageTurn
 from edge_runtime.model.chain.stages import (
     ActivationStage,
     CombineStage,
@@ -37,7 +37,7 @@ from edge_runtime.signal.frontends import StateSpec
 ANSWERED = "answered"
 
 
-class Loaded(NamedTuple):
+class LoadedStage(NamedTuple):
     """A model file in its engine, for a model stage."""
 
     engine: Engine
@@ -76,7 +76,7 @@ class ChainEngine:
         stages: Sequence[Stage],
         answer: Sequence[str],
         window: tuple[int, int],
-        models: Mapping[str, Loaded],
+        models: Mapping[str, LoadedStage],
         hop: int = 0,
     ) -> None:
         self._models = models
@@ -239,7 +239,7 @@ class Followed(NamedTuple):
     """Rows that a step brings once the chain is full, by track."""
 
 
-def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, Loaded]) -> Followed:
+def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mapping[str, LoadedStage]) -> Followed:
     """Build the stages one after another, since each has to know what rows the ones before it make.
 
     Args:
@@ -271,7 +271,7 @@ def follow(stages: Sequence[Stage], window: tuple[int, int, int], models: Mappin
 
 
 def _step(
-    stage: _Stage, turn: Turn, tracks: Mapping[str, Array], states: Sequence[Array], new: list[Array]
+    stage: _Stage, turn: StageTurn, tracks: Mapping[str, Array], states: Sequence[Array], new: list[Array]
 ) -> Sequence[Array]:
     """Run one stage for keys of one level; puts its new states into `new`, and returns the rows of its tracks."""
     cuts = []
@@ -345,7 +345,7 @@ def _cuts(stage: Stage, before: str) -> list[Cut]:
     return [Cut(of or before, *span) for of, span in zip(stage.takes, stage.spans, strict=True)]
 
 
-def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: Mapping[str, Loaded]) -> Computed:
+def _compute(stage: Stage, cuts: Sequence[tuple[int, tuple[int, ...]]], models: Mapping[str, LoadedStage]) -> Computed:
     """Build what computes a stage.
 
     Args:

@@ -20,7 +20,7 @@ from edge_runtime import schema
 from edge_runtime.errors import EngineError
 from edge_runtime.manifest import InputContract, ModelStage, Stage, Variant
 from edge_runtime.model import engines
-from edge_runtime.model.chain.engine import ChainEngine, Loaded
+from edge_runtime.model.chain.engine import ChainEngine, LoadedStage
 from edge_runtime.model.engines import CHAIN_MAGIC
 from edge_runtime.model.engines.base import EngineOptions
 
@@ -109,7 +109,7 @@ def load(name: str, data: bytes, options: EngineOptions, provider_options: Mappi
     (size,) = _LENGTH.unpack_from(data, len(CHAIN_MAGIC))
     head = schema.load(_Head, orjson.loads(data[at : at + size]))
     at += size
-    models: dict[str, Loaded] = {}
+    models: dict[str, LoadedStage] = {}
     with ExitStack() as on_failure:
         for part in head.models:
             own = part.format in engines.find(name).formats
@@ -120,7 +120,7 @@ def load(name: str, data: bytes, options: EngineOptions, provider_options: Mappi
                 provider_options if own else None,
             )
             on_failure.callback(engine.close)
-            models[part.stage] = Loaded(engine, part.tensors, part.together)
+            models[part.stage] = LoadedStage(engine, part.tensors, part.together)
             at += part.size
         chain = ChainEngine(head.stages, head.answer, head.window, models, head.hop)
         on_failure.pop_all()

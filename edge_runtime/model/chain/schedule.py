@@ -36,7 +36,7 @@ class Node(NamedTuple):
     """Calls after a reset whose rows are not used."""
 
 
-class Turn(NamedTuple):
+class StageTurn(NamedTuple):
     """One stage in one step."""
 
     calls: int
@@ -54,7 +54,7 @@ class Turn(NamedTuple):
 class Schedule(NamedTuple):
     """All steps after a reset: the levels, of which the last ones repeat."""
 
-    levels: tuple[tuple[Turn, ...], ...]
+    levels: tuple[tuple[StageTurn, ...], ...]
     """A turn for each stage."""
     rows: tuple[Mapping[str, int], ...]
     """Rows of each track, by level."""
@@ -82,7 +82,7 @@ def make(nodes: Sequence[Node], window: int, hop: int = 0) -> Schedule:
     hop = hop or window
     new = window  # of the track `STREAM`
     seen: dict[tuple[object, ...], int] = {}
-    levels: list[tuple[Turn, ...]] = []
+    levels: list[tuple[StageTurn, ...]] = []
     rows: list[Mapping[str, int]] = []
     streams = STREAM in {cut.of for node in nodes for cut in node.cuts}
     while (state := (*map(tuple, kept), *warm, streams and new)) not in seen:
@@ -106,7 +106,7 @@ def _checked(levels: int, window: int) -> int:
     return levels
 
 
-def _turn(node: Node, kept: Sequence[int], warm: int, made: dict[str, int]) -> Turn:
+def _turn(node: Node, kept: Sequence[int], warm: int, made: dict[str, int]) -> StageTurn:
     """Run one stage in one step; notes the rows that it makes in `made`."""
     have = [before + made[cut.of] for cut, before in zip(node.cuts, kept, strict=True)]
     calls = min(max(0, (n - cut.rows) // cut.hop + 1) for cut, n in zip(node.cuts, have, strict=True))
@@ -115,4 +115,4 @@ def _turn(node: Node, kept: Sequence[int], warm: int, made: dict[str, int]) -> T
     unused = min(warm, calls)
     made |= {track: (calls - unused) * each for track, each in node.gives.items()}
     rest = tuple(n - more for n, more in zip(left, skipped, strict=True))
-    return Turn(calls, tuple(kept), tuple(skipped), rest, unused)
+    return StageTurn(calls, tuple(kept), tuple(skipped), rest, unused)

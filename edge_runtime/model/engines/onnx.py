@@ -124,7 +124,7 @@ def _accelerated(
     named = None if plugged else [*((provider.name, provider.options) for provider in wanted), _CPU]
     asked = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
     with contextlib.ExitStack() as stack:
-        profile = None if asked else stack.enter_context(providers.Profile(session_options))
+        profile = None if asked else stack.enter_context(providers.ProfileFolder(session_options))
         names = ", ".join(provider.name for provider in wanted)
         session = _session(ort, model, session_options, named, f"{names} or the model")
         active = session.get_providers()

@@ -211,7 +211,7 @@ def check_placement(found: Placement | None, wanted: Sequence[Provider]) -> str:
     return f" on {used} ({taken} of {found.total} nodes)"
 
 
-class Profile:
+class ProfileFolder:
     """A folder for the profile of a first run, for an onnxruntime that cannot be asked; a context manager.
 
     Attributes:
@@ -230,7 +230,7 @@ class Profile:
         session_options.enable_profiling = True
         session_options.profile_file_prefix = f"{self._folder}/run"
 
-    def __enter__(self) -> Profile:
+    def __enter__(self) -> ProfileFolder:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edge_runtime.manifest import Manifest, Variant
     from edge_runtime.model.bundle.bundle import Bundle
     from edge_runtime.model.serving.config import ModelConfig
-    from edge_runtime.model.tuning.results import Figure, Gain, Setting, Tuning
+    from edge_runtime.model.tuning.results import AcceleratorGain, Figure, Setting, Tuning
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def expected(config: ModelConfig) -> dict[str, dict[str, str]]:
     return {} if found is None else found[1].options(None)
 
 
-def measured_best(tuning: Tuning) -> tuple[Figure, Gain | None]:
+def measured_best(tuning: Tuning) -> tuple[Figure, AcceleratorGain | None]:
     """Find what answers first where the configuration names nothing (rules 3 and 7); the best of the accelerators."""
     best = next(iter(tuning.gains()), None)
     return best.figure if best and best.worth else tuning.choose(), best

@@ -22,7 +22,7 @@ _LARGEST = 20.0
 """Logarithms of sizes above it are cut: e to this is more than any picture."""
 
 
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     """Candidates of one window, as a model gives them."""
 
     boxes: Floats
@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
     """(candidates, labels), 0 to 1."""
 
 
-class Decoder:
+class BoxDecoder:
     """Makes candidates of a model's numbers.
 
     Args:
@@ -46,13 +46,13 @@ class Decoder:
         if output.strides and output.decode != "grid":
             self._priors = _square_priors(output)
 
-    def __call__(self, row: Float32) -> Candidates:
+    def __call__(self, row: Float32) -> _Candidates:
         """Decode the answer to one window."""
         numbers = row.reshape(-1).astype(np.float64)
         if self._output.decode == "grid":
             return self._grids(numbers)
         boxes, scores = self._apart(numbers)
-        return Candidates(self._corners(boxes[:, :4]), scores)
+        return _Candidates(self._corners(boxes[:, :4]), scores)
 
     def _apart(self, numbers: Floats) -> tuple[Floats, Floats]:
         """Return the numbers of the boxes and the scores of the labels."""
@@ -110,7 +110,7 @@ class Decoder:
             return np.concatenate([first, second], axis=1)
         return _around(first, second)
 
-    def _grids(self, numbers: Floats) -> Candidates:
+    def _grids(self, numbers: Floats) -> _Candidates:
         output = self._output
         columns = output.box_numbers + output.columns
         boxes, scores = [], []
@@ -126,7 +126,7 @@ class Decoder:
             boxes.append(_around(centre.reshape(-1, 2), size.reshape(-1, 2)))
             scores.append((p[:, :, :1] * p[:, :, 1:]).reshape(-1, columns - output.box_numbers - 1))
         given = np.concatenate(scores)
-        return Candidates(np.concatenate(boxes), given[:, 1:] if output.background else given)
+        return _Candidates(np.concatenate(boxes), given[:, 1:] if output.background else given)
 
 
 def _square_priors(output: DetectionOutput) -> Floats:

@@ -13,7 +13,7 @@ from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import DetectionOutput
 from edge_runtime.model.tasks import Finding, ReplyValues
-from edge_runtime.model.tasks.boxes import Decoder, Floats, paired, suppress
+from edge_runtime.model.tasks.boxes import BoxDecoder, Floats, paired, suppress
 from edge_runtime.model.tasks.common import Files, WindowTask, about, floats, read_numbers
 from edge_runtime.types import Float32
 
@@ -59,7 +59,7 @@ class Detection(WindowTask):
         priors = None
         if output.priors and files is not None:
             priors = read_numbers(files, output.priors, (output.count, 4))
-        self._decode = Decoder(output, priors)
+        self._decode = BoxDecoder(output, priors)
         self.outputs = (
             TensorSpec("boxes", "FP32", (-1, output.most, 4)),
             TensorSpec("scores", "FP32", (-1, output.most)),

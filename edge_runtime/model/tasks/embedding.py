@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 Floats = npt.NDArray[np.float64]
 
 
-class Examples(NamedTuple):
+class StoredExamples(NamedTuple):
     """Stored examples and what they are called."""
 
     labels: tuple[str, ...]
@@ -34,14 +34,14 @@ class Examples(NamedTuple):
     numbers: Float32
     """(examples, numbers of an answer)."""
 
-    def joined(self, other: Examples) -> Examples:
+    def joined(self, other: StoredExamples) -> StoredExamples:
         """Return both: labels of this one first, those that only the other has behind them."""
         labels = (*self.labels, *(label for label in other.labels if label not in self.labels))
         places = (*self.places, *(labels.index(other.labels[place]) for place in other.places))
-        return Examples(labels, places, np.concatenate([self.numbers, other.numbers]))
+        return StoredExamples(labels, places, np.concatenate([self.numbers, other.numbers]))
 
 
-def bundled(output: EmbeddingOutput, files: Files | None) -> Examples:
+def bundled(output: EmbeddingOutput, files: Files | None) -> StoredExamples:
     """Read the examples of a bundle; none where it has none, or where `files` is None.
 
     Raises:
@@ -49,12 +49,12 @@ def bundled(output: EmbeddingOutput, files: Files | None) -> Examples:
     """
     size = output.rows * output.size
     if not output.examples or files is None:
-        return Examples(output.labels, (), np.zeros((0, size), np.float32))
+        return StoredExamples(output.labels, (), np.zeros((0, size), np.float32))
     table = read_numbers(files, output.examples, (-1, 1 + size))
     places = table[:, 0]
     if (places != np.rint(places)).any() or places.min() < 0 or places.max() >= len(output.labels):
         raise BundleError(f"{output.examples}: the first column must hold places in the output's labels, from 0")
-    return Examples(output.labels, tuple(places.astype(int).tolist()), table[:, 1:])
+    return StoredExamples(output.labels, tuple(places.astype(int).tolist()), table[:, 1:])
 
 
 class Embedding(WindowTask):
@@ -83,8 +83,8 @@ class Embedding(WindowTask):
         output: EmbeddingOutput,
         threshold: float | None,
         files: Files | None = None,
-        learnt: Examples | None = None,
-        examples: Examples | None = None,
+        learnt: StoredExamples | None = None,
+        examples: StoredExamples | None = None,
     ) -> None:
         super().__init__(manifest, threshold)
         self._manifest = manifest
@@ -96,7 +96,7 @@ class Embedding(WindowTask):
         self._numbers = self._scaled(used.numbers.astype(np.float64))
         self.outputs = LABEL_AND_TRUST
 
-    def taught(self, learnt: Examples) -> Embedding:
+    def taught(self, learnt: StoredExamples) -> Embedding:
         """Return the same task with these examples of this device beside the bundle's."""
         return Embedding(self._manifest, self._output, self._threshold, learnt=learnt, examples=self._bundled)
 

@@ -29,7 +29,7 @@ from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Task
-from edge_runtime.model.tasks.embedding import Embedding, Examples
+from edge_runtime.model.tasks.embedding import Embedding, StoredExamples
 from edge_runtime.signal.stage import LearningStage, WindowBatch
 from edge_runtime.types import Float32
 
@@ -77,11 +77,11 @@ def vectors_of(manifest: Manifest) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-def as_examples(found: Sequence[Example]) -> Examples:
+def as_examples(found: Sequence[Example]) -> StoredExamples:
     """Return examples, one or more and of one model, as a task takes them."""
     labels = tuple(dict.fromkeys(one.label for one in found))
     places = tuple(labels.index(one.label) for one in found)
-    return Examples(labels, places, np.stack([one.numbers for one in found]))
+    return StoredExamples(labels, places, np.stack([one.numbers for one in found]))
 
 
 def check_label(label: str) -> None:

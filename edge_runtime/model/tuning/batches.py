@@ -19,18 +19,18 @@ from typing import Final
 
 from edge_runtime.errors import EngineError
 from edge_runtime.model.tuning.results import EQUAL, MOST_IN_A_CALL
-from edge_runtime.model.tuning.timing.interleaved import Candidate, Plan, Timing
+from edge_runtime.model.tuning.timing.interleaved import TimedModel, Timing, TimingPlan
 
 log = logging.getLogger(__name__)
 
 STEPS: Final = (1, 8, MOST_IN_A_CALL)
-PLAN: Final = Plan(rounds=9, warm_up=1)
+PLAN: Final = TimingPlan(rounds=9, warm_up=1)
 
-Timed = Callable[[Sequence[Candidate], Plan], Sequence[Timing]]
+Timed = Callable[[Sequence[TimedModel], TimingPlan], Sequence[Timing]]
 """Times candidates together."""
 
 
-def cheapest(candidate: Candidate, timed: Timed) -> int:
+def cheapest(candidate: TimedModel, timed: Timed) -> int:
     """Return how many windows in a call cost the least each; 0 where it cannot be timed.
 
     Args:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edge_runtime.model.bundle.bundle import Bundle
     from edge_runtime.model.bundle.sandbox import ProbeReport
     from edge_runtime.model.tuning.backends import BackendSpec
-    from edge_runtime.model.tuning.timing import Candidate, Machine, Plan, Timing
+    from edge_runtime.model.tuning.timing import Machine, TimedModel, Timing, TimingPlan
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _time_all(
     bundle: Bundle,
     proven: Sequence[BackendSpec],
     passes: Sequence[int],
-    plan: Plan,
+    plan: TimingPlan,
     limit: _TimeLimit,
     refused: dict[str, str],
 ) -> dict[tuple[str, int], list[Timing]]:
@@ -222,7 +222,7 @@ def _batches(
     if limit.left_s != math.inf or bundle.manifest.stages:
         return {}
 
-    def timed(some: Sequence[Candidate], plan: Plan) -> Sequence[Timing]:
+    def timed(some: Sequence[TimedModel], plan: TimingPlan) -> Sequence[Timing]:
         return time_in_child(
             some, reference=some[0].name, threads=threads, plan=plan, timeout_s=PROBE_TIMEOUT_S * len(some)
         )
@@ -276,29 +276,29 @@ def _require_time(
 
 def _block_s(reports: Sequence[ProbeReport]) -> float:
     """Estimate seconds of the slowest backend's block, after the time that it took to answer the golden vectors."""
-    from edge_runtime.model.tuning.timing import Plan  # noqa: PLC0415
+    from edge_runtime.model.tuning.timing import TimingPlan  # noqa: PLC0415
 
     # Replaying gives the model each golden vector once among others, and a few once more alone: a call or more.
-    return max(Plan().block_s, max(report.replay_s for report in reports) * _CALLS_PER_BLOCK / 2)
+    return max(TimingPlan().block_s, max(report.replay_s for report in reports) * _CALLS_PER_BLOCK / 2)
 
 
-def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> Plan:
-    from edge_runtime.model.tuning.timing import Plan  # noqa: PLC0415
+def _plan(reports: Sequence[ProbeReport], passes: int, left_s: float) -> TimingPlan:
+    from edge_runtime.model.tuning.timing import TimingPlan  # noqa: PLC0415
 
-    usual = Plan()
+    usual = TimingPlan()
     if left_s == math.inf:
         return usual
     loading = max(report.total_s for report in reports)
     rounds = (left_s / passes - loading) / (len(reports) * _block_s(reports))
-    return Plan(rounds=max(_FEWEST_ROUNDS, min(usual.rounds, int(rounds))))
+    return TimingPlan(rounds=max(_FEWEST_ROUNDS, min(usual.rounds, int(rounds))))
 
 
-def _candidate(bundle: Bundle, backend: BackendSpec) -> Candidate:
+def _candidate(bundle: Bundle, backend: BackendSpec) -> TimedModel:
     from edge_runtime.model.bundle.variants import arrange  # noqa: PLC0415
-    from edge_runtime.model.tuning.timing import Candidate  # noqa: PLC0415
+    from edge_runtime.model.tuning.timing import TimedModel  # noqa: PLC0415
 
     windows, _ = bundle.golden(backend.variant.name)
-    return Candidate(
+    return TimedModel(
         name=backend.name,
         engine=backend.engine,
         model=bundle.read_variant(backend.variant.name),
@@ -308,12 +308,12 @@ def _candidate(bundle: Bundle, backend: BackendSpec) -> Candidate:
 
 
 def _time_together(
-    candidates: Sequence[Candidate], threads: int, plan: Plan, limit: _TimeLimit, refused: dict[str, str]
+    candidates: Sequence[TimedModel], threads: int, plan: TimingPlan, limit: _TimeLimit, refused: dict[str, str]
 ) -> list[Timing]:
     """Time candidates interleaved in one child; where one ends it, time each beside the first that runs alone."""
     from edge_runtime.model.tuning.timing.child import time_in_child  # noqa: PLC0415
 
-    def timed(some: Sequence[Candidate]) -> tuple[Timing, ...]:
+    def timed(some: Sequence[TimedModel]) -> tuple[Timing, ...]:
         # Loading and sizing of each, and rounds in which a slow model's shortest block takes far longer than asked.
         bound = min((PROBE_TIMEOUT_S + 10 * plan.rounds * plan.block_s) * len(some), max(1.0, limit.left_s))
         return time_in_child(some, reference=some[0].name, threads=threads, plan=plan, timeout_s=bound)
@@ -323,7 +323,7 @@ def _time_together(
     except EngineError as error:
         log.warning("tuning: not all variants could be timed together, each is timed beside the first: %s", error)
     found: list[Timing] = []
-    base: Candidate | None = None
+    base: TimedModel | None = None
     for candidate in candidates:
         try:
             if base is None:

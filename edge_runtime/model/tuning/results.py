@@ -98,7 +98,7 @@ class Figure:
         return Setting(self.variant, self.engine, min(self.threads, max(1, max_threads)), self.batch)
 
 
-class Gain(NamedTuple):
+class AcceleratorGain(NamedTuple):
     """Gain of a variant on an accelerator over the processor."""
 
     figure: Figure
@@ -176,7 +176,9 @@ class Tuning:
         """Return the setting for the processor; see `choose`."""
         return self.choose(max_threads).setting(max_threads)
 
-    def gains(self, max_threads: int = 1, *, variant: str = "", isolate: Isolate = "accelerators") -> tuple[Gain, ...]:
+    def gains(
+        self, max_threads: int = 1, *, variant: str = "", isolate: Isolate = "accelerators"
+    ) -> tuple[AcceleratorGain, ...]:
         """List what each accelerator would bring over the best that the processor does, fastest first.
 
         Args:
@@ -192,7 +194,7 @@ class Tuning:
         there = self.round_trip_us if isolate != "none" else 0.0
         here = self.round_trip_us if isolate == "all" else 0.0
         gains = [
-            Gain(one, one.p50_us + there, best, best.p50_us + here if best else math.inf)
+            AcceleratorGain(one, one.p50_us + there, best, best.p50_us + here if best else math.inf)
             for one in self.figures
             if one.accelerator and asked(one)
         ]

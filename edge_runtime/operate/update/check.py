@@ -10,7 +10,7 @@ from edge_runtime.errors import BundleError, IntegrityError, ManifestError, Sign
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest import InputContract, Manifest
 from edge_runtime.manifest.outputs import meaning
-from edge_runtime.model.bundle.archive import Limits
+from edge_runtime.model.bundle.archive import BundleLimits
 from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.model.bundle.signature import TrustedKey
 from edge_runtime.operate.update.announcement import Announcement
@@ -60,7 +60,7 @@ def open_candidate(path: Path, config: UpdateConfig, keys: Sequence[TrustedKey],
         UpdateRefused: with the reason under which it is counted.
     """
     try:
-        bundle = open_bundle(path, Limits(max_bytes=config.max_bytes), trusted=keys)
+        bundle = open_bundle(path, BundleLimits(max_bytes=config.max_bytes), trusted=keys)
     except BundleError as error:
         kinds = {SignatureError: "signature", IntegrityError: "integrity", ManifestError: "manifest"}
         text = str(error).removeprefix(f"{path.name}: ")

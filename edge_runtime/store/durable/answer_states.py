@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_runtime.answer.events.rules import KeyState as EventState
+from edge_runtime.answer.events.rules import EventState
 from edge_runtime.answer.events.tracker import EventTracker
 from edge_runtime.event_rule import EventRule
 from edge_runtime.manifest.surround import OverTime

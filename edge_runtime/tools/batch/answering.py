@@ -23,7 +23,7 @@ from edge_runtime.io.sinks.jsonl import to_lines
 from edge_runtime.io.sources.recording import RecordingSource
 from edge_runtime.metrics import Metrics
 from edge_runtime.model.serving.loading import LoadedVariant, Model, load_model
-from edge_runtime.tools.batch.job import Figures, Group, Job
+from edge_runtime.tools.batch.job import Group, GroupFigures, Job
 from edge_runtime.types import Done, Reading
 
 _BUFFER: Final = 1024 * 1024
@@ -63,7 +63,7 @@ class Answerer:
             read_labels(job.labels, self._labels, job.played)
         tune_collector()
 
-    def answer(self, group: Group, out: Path, went: Went | None = None) -> Figures:
+    def answer(self, group: Group, out: Path, went: Went | None = None) -> GroupFigures:
         """Answer a group into a file of lines, which is whole once it is there under its name.
 
         Args:
@@ -85,7 +85,7 @@ class Answerer:
             raise NotWritten.because(out.parent, error) from None
         return figures
 
-    def _answer(self, group: Group, out: _Lines, went: Went | None) -> Figures:
+    def _answer(self, group: Group, out: _Lines, went: Went | None) -> GroupFigures:
         broken: dict[str, str] = {}
         while group.files:
             try:
@@ -96,9 +96,9 @@ class Answerer:
                 broken |= self._broken(group) or group.because(one_line(error, ADVICE))
             out.begin_again()
             group = group._replace(files=tuple(file for file in group.files if str(file[0]) not in broken))
-        return Figures.none(broken)
+        return GroupFigures.none(broken)
 
-    def _answer_all(self, group: Group, out: _Lines, went: Went | None, broken: dict[str, str]) -> Figures:
+    def _answer_all(self, group: Group, out: _Lines, went: Went | None, broken: dict[str, str]) -> GroupFigures:
         job, model, metrics, tally, keys = self._job, self.model, Metrics(), Tally(), set[str]()
         labels = self._labels if job.labels is not None else labels_for(model.manifest.input)
         score = Score(self._classes, labels) if job.scored else None
@@ -117,7 +117,7 @@ class Answerer:
             answered += len(predictions)
             if went is not None:
                 went(answered)
-        return Figures.of(keys, metrics, tally, score, broken)
+        return GroupFigures.of(keys, metrics, tally, score, broken)
 
     def _source(self, group: Group, metrics: Metrics, on_labels: Labelled | None = None) -> RecordingSource:
         layout = replace(self._job.layout, files=tuple(path for path, _ in group.files))

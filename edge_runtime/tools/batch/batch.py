@@ -8,16 +8,16 @@ from typing import NamedTuple, Protocol
 
 from edge_runtime.base.system.progress import Progress
 from edge_runtime.tools.batch.answering import NotWritten
-from edge_runtime.tools.batch.job import Figures, Group, Job, Totals, grouped, joined
+from edge_runtime.tools.batch.job import Group, GroupFigures, Job, Totals, grouped, joined
 from edge_runtime.tools.batch.parts import Parts
 from edge_runtime.tools.batch.table import require_writable, write_all
-from edge_runtime.tools.batch.workers import Answered
+from edge_runtime.tools.batch.workers import GroupDone
 
 
 class Pool(Protocol):
     """Processes that answer groups, of this machine, or of a cluster."""
 
-    def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[Answered]:
+    def answer(self, tasks: Sequence[tuple[Group, Path]]) -> Iterator[GroupDone]:
         """Answer groups, each into a file; ends early when stopped.
 
         Raises:
@@ -67,7 +67,7 @@ def run(
 
 
 class _Came(NamedTuple):
-    answered: list[Answered]
+    answered: list[GroupDone]
     """In the order of the job."""
     whole: bool
     """Nothing is missing."""
@@ -75,7 +75,7 @@ class _Came(NamedTuple):
 
 def _answer_until_none_shares_a_key(groups: Sequence[Group], parts: Parts, pool: Pool, progress: Progress) -> _Came:
     """Answer groups; those that turn out to share a key, which only their answers show, once more as one."""
-    came: dict[int, Answered] = {}
+    came: dict[int, GroupDone] = {}
     while groups:
         _answer(groups, parts, pool, came, progress)
         if any(group.number not in came for group in groups):
@@ -92,18 +92,18 @@ def _announce(groups: Sequence[Group], progress: Progress) -> None:
         progress.note(f"{group.name}: have keys in common, and are answered together")
 
 
-def _in_order(came: dict[int, Answered]) -> list[Answered]:
+def _in_order(came: dict[int, GroupDone]) -> list[GroupDone]:
     return [came[number] for number in sorted(came)]
 
 
-def _answer(groups: Sequence[Group], parts: Parts, pool: Pool, came: dict[int, Answered], progress: Progress) -> None:
+def _answer(groups: Sequence[Group], parts: Parts, pool: Pool, came: dict[int, GroupDone], progress: Progress) -> None:
     """Answer the groups that are not done."""
     left = []
     for group in groups:
         if (figures := parts.done(group)) is None:
             left.append((group, parts.lines_of(group)))
         else:
-            came[group.number] = Answered(group, figures)
+            came[group.number] = GroupDone(group, figures)
             progress.skip(group.size)
     for answered in pool.answer(left):
         _keep(parts, *answered)
@@ -111,7 +111,7 @@ def _answer(groups: Sequence[Group], parts: Parts, pool: Pool, came: dict[int, A
         progress.advance(answered.group.size, answered.group.name)
 
 
-def _keep(parts: Parts, group: Group, figures: Figures) -> None:
+def _keep(parts: Parts, group: Group, figures: GroupFigures) -> None:
     try:
         parts.keep(group, figures)
     except OSError as error:

@@ -106,7 +106,7 @@ def grouped(files: Sequence[tuple[Path, str]], layout: RecordingConfig) -> list[
     return [Group(number, tuple(own)) for number, own in enumerate(by_key.values())]
 
 
-class Figures(NamedTuple):
+class GroupFigures(NamedTuple):
     """Counts and answers of one group, added up."""
 
     keys: list[str]
@@ -124,7 +124,7 @@ class Figures(NamedTuple):
         return orjson.dumps(self._asdict())
 
     @classmethod
-    def from_json(cls, data: bytes) -> Figures:
+    def from_json(cls, data: bytes) -> GroupFigures:
         """Read what `to_json` wrote.
 
         Raises:
@@ -138,7 +138,7 @@ class Figures(NamedTuple):
     @classmethod
     def of(
         cls, keys: Iterable[str], metrics: Metrics, tally: Tally, score: Score | None, broken: dict[str, str]
-    ) -> Figures:
+    ) -> GroupFigures:
         """Take all that was counted."""
         counts = {name: n for name, n in metrics.counts.items() if isinstance(name, str)}
         return cls(
@@ -152,7 +152,7 @@ class Figures(NamedTuple):
         )
 
     @classmethod
-    def none(cls, broken: dict[str, str]) -> Figures:
+    def none(cls, broken: dict[str, str]) -> GroupFigures:
         """Return those of a group that gave no answers."""
         return cls([], {}, {}, {}, Tally().counts(), None, broken)
 
@@ -170,7 +170,7 @@ class Totals:
         self.score = score
         self.broken: dict[str, str] = {}
 
-    def add(self, figures: Figures) -> None:
+    def add(self, figures: GroupFigures) -> None:
         """Add what came of a group."""
         self.metrics.counts.update(figures.counts)
         self.metrics.dropped.update(figures.dropped)
@@ -192,7 +192,7 @@ class Totals:
         } | scored
 
 
-def joined(answered: Sequence[tuple[Group, Figures]]) -> list[Group]:
+def joined(answered: Sequence[tuple[Group, GroupFigures]]) -> list[Group]:
     """Join groups that turned out to share a key, since windows and memory go on from one to the other.
 
     Args:

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from edge_runtime.base.system import durable_file
 from edge_runtime.errors import ConfigError
-from edge_runtime.tools.batch.job import Figures, Group
+from edge_runtime.tools.batch.job import Group, GroupFigures
 
 
 class Parts:
@@ -58,16 +58,16 @@ class Parts:
         """Return where the answers of a group stand, or are to stand."""
         return self.folder / f"{group.digest(self._job)}.jsonl"
 
-    def done(self, group: Group) -> Figures | None:
+    def done(self, group: Group) -> GroupFigures | None:
         """Return what came of a group that is done; None where it is not, or had broken recordings."""
         lines = self.lines_of(group)
         try:
-            figures = Figures.from_json(lines.with_suffix(".json").read_bytes())
+            figures = GroupFigures.from_json(lines.with_suffix(".json").read_bytes())
         except (OSError, ValueError):
             return None
         return figures if lines.exists() else None
 
-    def keep(self, group: Group, figures: Figures) -> None:
+    def keep(self, group: Group, figures: GroupFigures) -> None:
         """Count a group as done. One with broken recordings is tried again by the next run: they may be mended.
 
         Raises:

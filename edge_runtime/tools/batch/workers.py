@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import ConfigError, EdgeError, EngineError
 from edge_runtime.tools.batch.answering import Answerer
-from edge_runtime.tools.batch.job import Figures, Group, Job
+from edge_runtime.tools.batch.job import Group, GroupFigures, Job
 
 _NEWS_S: Final = 0.5
 """Time between two words of a worker about a group."""
@@ -43,7 +43,7 @@ class _Failed(NamedTuple):
 
 _Task: TypeAlias = tuple[Group, Path]
 """A group, and the file that its answers are to stand in."""
-_Word: TypeAlias = _Ready | _Went | _Failed | Figures
+_Word: TypeAlias = _Ready | _Went | _Failed | GroupFigures
 
 
 @dataclass(slots=True)
@@ -57,11 +57,11 @@ class _Worker:
     """Of the task, so far."""
 
 
-class Answered(NamedTuple):
+class GroupDone(NamedTuple):
     """A group that is done."""
 
     group: Group
-    figures: Figures
+    figures: GroupFigures
 
 
 class Workers:
@@ -103,7 +103,7 @@ class Workers:
         for worker in self._workers:
             worker.process.join()
 
-    def answer(self, tasks: Sequence[_Task]) -> Iterator[Answered]:
+    def answer(self, tasks: Sequence[_Task]) -> Iterator[GroupDone]:
         """Answer groups, each into a file (`Answerer.answer`); ends early when stopped.
 
         Raises:
@@ -142,13 +142,13 @@ class Workers:
         with suppress(OSError):  # it died, which is heard of next
             worker.pipe.send(task)
 
-    def _answered(self) -> Iterator[Answered]:
+    def _answered(self) -> Iterator[GroupDone]:
         """Hear what workers say for a while."""
         for worker in self._heard():
             word = _next_word(worker)
             figures = self._lost(worker) if word is None else self._take(worker, word)
             if figures is not None and worker.task is not None:
-                yield Answered(worker.task[0], figures)
+                yield GroupDone(worker.task[0], figures)
                 worker.task = None
 
     def _heard(self) -> list[_Worker]:
@@ -156,8 +156,8 @@ class Workers:
         by_pipe = {worker.pipe: worker for worker in self._workers}
         return [by_pipe[pipe] for pipe in wait(list(by_pipe), _LOOK_S) if isinstance(pipe, Connection)]
 
-    def _take(self, worker: _Worker, word: _Word) -> Figures | None:
-        if isinstance(word, Figures):
+    def _take(self, worker: _Worker, word: _Word) -> GroupFigures | None:
+        if isinstance(word, GroupFigures):
             worker.windows = 0
             self._free.append(worker)
             return word
@@ -174,7 +174,7 @@ class Workers:
             self._news(sum(other.windows for other in self._workers))
         return None
 
-    def _lost(self, worker: _Worker) -> Figures | None:
+    def _lost(self, worker: _Worker) -> GroupFigures | None:
         """Let a worker go that has died (rule 3); the figures of its group, once no other is to try it.
 
         Raises:
@@ -193,7 +193,7 @@ class Workers:
         if self._died[group.number] < _ATTEMPTS:
             self._left.appendleft(worker.task)
             return None
-        return Figures.none(group.because(f"the process that answered it {_end(worker)}"))
+        return GroupFigures.none(group.because(f"the process that answered it {_end(worker)}"))
 
 
 def _next_word(worker: _Worker) -> _Word | None:

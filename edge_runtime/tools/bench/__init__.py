@@ -76,7 +76,7 @@ class BenchConfig:
                 raise ValueError(f"{name} must be at least 1")
 
 
-class Stream:
+class PacketStream:
     """The signals of many devices, made of the bundle's golden windows, as PUBLISH packets without an end.
 
     Args:
@@ -271,7 +271,7 @@ def bench(config: BenchConfig) -> BenchResult:
         call = library_call(variant, model.bundle.read_variant(variant.name), engine_for(variant))
         ours, our_feeder = stack.enter_context(runtime(model, config))
         hand, hand_feeder = stack.enter_context(handwritten(manifest, call))
-        our_stream, hand_stream = (Stream(manifest, golden, config.streams) for _ in range(2))
+        our_stream, hand_stream = (PacketStream(manifest, golden, config.streams) for _ in range(2))
         # Fill every stream's first window, warm every path.
         first = config.streams * -(-manifest.input.window // our_stream.samples)
         for driver, stream in ((ours, our_stream), (hand, hand_stream)):
@@ -322,8 +322,8 @@ def _round(
     model: Model,
     golden: Float32,
     call: Call,
-    ours: tuple[Driver, Stream],
-    hand: tuple[Driver, Stream],
+    ours: tuple[Driver, PacketStream],
+    hand: tuple[Driver, PacketStream],
     config: BenchConfig,
 ) -> _Round:
     windows = np.ascontiguousarray(golden.transpose(0, 2, 1))  # (n, samples, channels), as the loop's ring has them

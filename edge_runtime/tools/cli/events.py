@@ -16,7 +16,7 @@ from edge_runtime.tools.cli.options import operand, option
 from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command, family
 
 if TYPE_CHECKING:
-    from edge_runtime.answer.events.operating_point import Grid, Point
+    from edge_runtime.answer.events.operating_point import Point, SearchGrid
     from edge_runtime.answer.events.trial import Outcome, Trial
     from edge_runtime.event_rule import EventRule
     from edge_runtime.io.sources.recording import RecordingConfig
@@ -144,17 +144,17 @@ def _base(options: EventsOptions, model: Model) -> tuple[EventRule, tuple[EventR
     return rule if options.hold is None else replace(rule, hold_s=options.hold), others
 
 
-def _grid(options: EventsOptions, base: EventRule) -> Grid:
-    from edge_runtime.answer.events.operating_point import Grid  # noqa: PLC0415 - as in `run`
+def _grid(options: EventsOptions, base: EventRule) -> SearchGrid:
+    from edge_runtime.answer.events.operating_point import SearchGrid  # noqa: PLC0415 - as in `run`
 
-    return Grid(refractory_s=options.refractory or (base.refractory_s,))
+    return SearchGrid(refractory_s=options.refractory or (base.refractory_s,))
 
 
 def _played(path: Path, options: EventsOptions, model: Model, base: EventRule) -> list[Trial]:
     """Play one recording; a trial for each of its keys."""
     import numpy as np  # noqa: PLC0415 - as in `run`
 
-    from edge_runtime.answer.events.trial import Answers, prepare  # noqa: PLC0415
+    from edge_runtime.answer.events.trial import KeyAnswers, prepare  # noqa: PLC0415
     from edge_runtime.app.python_api import play  # noqa: PLC0415
     from edge_runtime.io.recordings.labels import ANY_KEY, Played, labels_for, read_labels  # noqa: PLC0415
     from edge_runtime.metrics import Metrics  # noqa: PLC0415
@@ -173,7 +173,7 @@ def _played(path: Path, options: EventsOptions, model: Model, base: EventRule) -
             rows.setdefault(answer.key, []).append((answer.start, answer.end, answer.scores[column]))
     merge_s = length_s if options.merge is None else options.merge
     return [
-        prepare(Answers(*np.array(some).T), labels.spans(name, base.label), gap_s=length_s, merge_s=merge_s)
+        prepare(KeyAnswers(*np.array(some).T), labels.spans(name, base.label), gap_s=length_s, merge_s=merge_s)
         for name, some in rows.items()
     ]
 

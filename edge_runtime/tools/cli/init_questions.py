@@ -31,7 +31,7 @@ _NEEDED: Final = ("broker", "topic", "bundle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class InitAnswers:
     """Answers to the five questions, checked one by one.
 
     Attributes:
@@ -55,7 +55,7 @@ class Answers:
     home_assistant: bool
 
 
-def answers_of(options: InitOptions) -> Answers:
+def answers_of(options: InitOptions) -> InitAnswers:
     """Take the answers from the options, and ask for the others.
 
     Raises:
@@ -84,7 +84,7 @@ def answers_of(options: InitOptions) -> Answers:
     needs_password = broker.username and not options.password_file
     if needs_password and not _terminal():
         raise ConfigError(f"init: user {broker.username} needs a password; give --password-file FILE")
-    return Answers(
+    return InitAnswers(
         broker=broker,
         password=_password(broker.username) if needs_password else "",
         topic=topic,

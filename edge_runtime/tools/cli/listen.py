@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from edge_runtime.io.mqtt.config import BrokerConfig
     from edge_runtime.manifest import InputContract
     from edge_runtime.tools.listen.capture import Capture
-    from edge_runtime.tools.listen.fields import Observation
+    from edge_runtime.tools.listen.fields import TopicFields
     from edge_runtime.tools.listen.propose import Proposal
-    from edge_runtime.tools.listen.trial import Trial
+    from edge_runtime.tools.listen.trial import DraftTrial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def _listened(options: ListenOptions) -> CommandAnswer:
     return CommandAnswer(document, code=0 if _is_ready(proposal, tried, capture, contract) else 1)
 
 
-def _nothing(seen: Mapping[str, Observation], contract: InputContract | None) -> str:
+def _nothing(seen: Mapping[str, TopicFields], contract: InputContract | None) -> str:
     from edge_runtime.tools.listen.report import describe_unused  # noqa: PLC0415
 
     if contract is None:
@@ -95,7 +95,7 @@ def _nothing(seen: Mapping[str, Observation], contract: InputContract | None) ->
     return "\n".join(filter(None, ["nothing here fits the model", describe_unused(seen, contract)]))
 
 
-def _tried(proposal: Proposal, capture: Capture, seen: Mapping[str, Observation], wanted: InputContract) -> Trial:
+def _tried(proposal: Proposal, capture: Capture, seen: Mapping[str, TopicFields], wanted: InputContract) -> DraftTrial:
     """Try the table on what was heard, and print what came of it."""
     from edge_runtime.tools.listen.report import describe_trial, describe_unused  # noqa: PLC0415
     from edge_runtime.tools.listen.trial import try_table  # noqa: PLC0415
@@ -109,7 +109,7 @@ def _tried(proposal: Proposal, capture: Capture, seen: Mapping[str, Observation]
     return tried
 
 
-def _is_ready(proposal: Proposal, tried: Trial, capture: Capture, contract: InputContract | None) -> bool:
+def _is_ready(proposal: Proposal, tried: DraftTrial, capture: Capture, contract: InputContract | None) -> bool:
     """Tell whether the table gives the model windows; print why it gives none."""
     from edge_runtime.tools.listen.report import no_window  # noqa: PLC0415
 

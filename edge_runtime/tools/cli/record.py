@@ -14,7 +14,7 @@ from edge_runtime.tools.cli.options import operand, option
 from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 
 if TYPE_CHECKING:
-    from edge_runtime.tools.record.labels import Labels
+    from edge_runtime.tools.record.labels import CurrentLabel
     from edge_runtime.tools.record.recorder import Recorded, Recorder
 
 
@@ -55,7 +55,7 @@ def run(options: RecordOptions) -> CommandAnswer:
     """Record."""
     from edge_runtime.base.system.signals import stopped_by_signals  # noqa: PLC0415
     from edge_runtime.io.recordings.writer import RecordingWriter  # noqa: PLC0415
-    from edge_runtime.tools.record.labels import Labels  # noqa: PLC0415 - numpy and the rest, only when needed
+    from edge_runtime.tools.record.labels import CurrentLabel  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_runtime.tools.record.plan import load_plan  # noqa: PLC0415
     from edge_runtime.tools.record.recorder import Recorder  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def run(options: RecordOptions) -> CommandAnswer:
         raise ConfigError(f"--out {options.out}: recordings are written as CSV; call it {options.out.stem}.csv")
     _check_texts(options)
     plan = load_plan(options.app, dict(options.channel), options.rate or 0.0)
-    labels = Labels(options.label, changed=lambda: _say(f"now: {labels.current or 'paused'}"))
+    labels = CurrentLabel(options.label, changed=lambda: _say(f"now: {labels.current or 'paused'}"))
     writer = RecordingWriter(options.out, plan.contract.channels, labelled=bool(options.label))
     try:
         recorder = Recorder(plan, writer, labels, person=options.person)
@@ -95,7 +95,7 @@ def _check_texts(options: RecordOptions) -> None:
         raise ConfigError("--label: name it; without --label, rows have none")
 
 
-def _how(labels: Labels, options: RecordOptions, *, keys: bool) -> str:
+def _how(labels: CurrentLabel, options: RecordOptions, *, keys: bool) -> str:
     """Tell how it is steered."""
     until = f"for {options.seconds:g} s" if options.seconds else "until Ctrl-C"
     if not keys or not labels.names:
@@ -117,7 +117,7 @@ def _shown(recorded: Recorded) -> None:
     print(f"\r{_counts(recorded)[:110]:<110}", end="", file=sys.stderr, flush=True)
 
 
-def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: Labels) -> CommandAnswer:
+def _report(recorder: Recorder, recorded: Recorded, out: Path, labels: CurrentLabel) -> CommandAnswer:
     """Tell a person what was recorded and what was not."""
     dropped = {reason: count for reason, count in recorder.metrics.dropped.items() if count}
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))

@@ -20,7 +20,7 @@ from edge_runtime.base.system.progress import Progress
 from edge_runtime.errors import ConfigError, EdgeError
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.tools.cli.init_options import InitOptions
-from edge_runtime.tools.cli.init_questions import LISTEN, Answers
+from edge_runtime.tools.cli.init_questions import LISTEN, InitAnswers
 from edge_runtime.tools.cli.install_service import UNITS, unit_and_steps
 from edge_runtime.tools.cli.listen import asked
 from edge_runtime.tools.cli.program import CommandAnswer
@@ -40,7 +40,7 @@ _SLACK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SetupFiles:
     """Places of the files.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
     unit: Path | None
 
 
-def place_of(options: InitOptions) -> Place:
+def place_of(options: InitOptions) -> SetupFiles:
     """Choose where the files go, before anything is asked.
 
     Raises:
@@ -71,13 +71,13 @@ def place_of(options: InitOptions) -> Place:
             raise ConfigError(f"{path}: the folder {path.parent} does not exist; make it first")
     if unit is not None and unit.exists():
         raise ConfigError(f"{unit}: exists already, and is left as it is; take another --name, or --no-service")
-    return Place(config, unit)
+    return SetupFiles(config, unit)
 
 
 # -- the application ---------------------------------------------------------------------------------------------------
 
 
-def write(place: Place, answers: Answers, options: InitOptions) -> CommandAnswer:
+def write(place: SetupFiles, answers: InitAnswers, options: InitOptions) -> CommandAnswer:
     """Find the source, check the application, and write the files.
 
     Returns:
@@ -113,7 +113,7 @@ def write(place: Place, answers: Answers, options: InitOptions) -> CommandAnswer
 
 
 @contextmanager
-def _unwritten(answers: Answers) -> Iterator[BrokerConfig]:
+def _unwritten(answers: InitAnswers) -> Iterator[BrokerConfig]:
     """Lend the broker's settings with the password in a file that is on no disk and in no folder."""
     if not answers.password:
         yield answers.broker
@@ -123,7 +123,7 @@ def _unwritten(answers: Answers) -> Iterator[BrokerConfig]:
         yield dataclasses.replace(answers.broker, password_file=Path(f"/proc/self/fd/{file.fileno()}"))
 
 
-def _listened(answers: Answers, broker: BrokerConfig, seconds: float) -> Sequence[SourceTable]:
+def _listened(answers: InitAnswers, broker: BrokerConfig, seconds: float) -> Sequence[SourceTable]:
     """Listen to the broker, and make the tables that feed the model."""
     contract = answers.manifest.input
     print(f"listening to {broker.url} for {seconds:g} s", file=sys.stderr)
@@ -165,7 +165,7 @@ def _plain(topic: str) -> SourceTable:
 
 
 def _text(
-    place: Place, answers: Answers, tables: Sequence[SourceTable], secret: Path | None, options: InitOptions
+    place: SetupFiles, answers: InitAnswers, tables: Sequence[SourceTable], secret: Path | None, options: InitOptions
 ) -> str:
     """Write the application."""
     folder = place.config.parent
@@ -196,7 +196,7 @@ def _text(
     )
 
 
-def state_folder(place: Place, options: InitOptions) -> Path:
+def state_folder(place: SetupFiles, options: InitOptions) -> Path:
     """Choose where the application keeps its state; no program keeps any below /etc."""
     if options.state is not None:
         return Path(options.state.absolute())
@@ -218,7 +218,7 @@ def _checked(config: AppConfig, broker: BrokerConfig, path: Path) -> CommandAnsw
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _service(config: AppConfig, place: Place, options: InitOptions) -> tuple[str, list[str]]:
+def _service(config: AppConfig, place: SetupFiles, options: InitOptions) -> tuple[str, list[str]]:
     """Make the unit, and the lines to type before it can start."""
     assert place.unit is not None
     try:

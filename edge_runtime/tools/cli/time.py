@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 
 from edge_runtime.errors import ConfigError
-from edge_runtime.model.tuning.timing.interleaved import Plan
+from edge_runtime.model.tuning.timing.interleaved import TimingPlan
 from edge_runtime.tools.cli import arguments
 from edge_runtime.tools.cli.arguments import BundlePath, Count
 from edge_runtime.tools.cli.options import option
@@ -17,8 +17,8 @@ from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, comman
 @dataclass(frozen=True, kw_only=True)
 class TimeOptions(CommandOptions):
     bundle: BundlePath = arguments.bundle()
-    rounds: int = option("turns of each", Plan().rounds)
-    block_ms: float = option("length of a turn", Plan().block_s * 1e3)
+    rounds: int = option("turns of each", TimingPlan().rounds)
+    block_ms: float = option("length of a turn", TimingPlan().block_s * 1e3)
     threads: tuple[Count, ...] = option("threads to measure with (default: one, and all cores)", (), "N", words="+")
 
 
@@ -34,7 +34,7 @@ def run(options: TimeOptions) -> CommandAnswer:
     from edge_runtime.model.tuning.timing.measure import measure_bundle, table  # noqa: PLC0415
 
     try:
-        plan = Plan(rounds=options.rounds, block_s=options.block_ms / 1e3)
+        plan = TimingPlan(rounds=options.rounds, block_s=options.block_ms / 1e3)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     with open_bundle(options.bundle) as bundle:

@@ -17,7 +17,7 @@ from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, comman
 
 if TYPE_CHECKING:
     from edge_runtime.model.bundle.bundle import Bundle
-    from edge_runtime.model.tuning.results import Figure, Gain, Tuning
+    from edge_runtime.model.tuning.results import AcceleratorGain, Figure, Tuning
     from edge_runtime.model.tuning.timing.machine import Machine
 
 _MOST_THREADS = 8
@@ -104,7 +104,7 @@ def _forget(bundle: Bundle, path: Path, machine: Machine) -> CommandAnswer:
     return CommandAnswer({"forgotten": found, "file": path}, f"{path}: {told}")
 
 
-def _choice(tuning: Tuning) -> tuple[Figure, Gain | None]:
+def _choice(tuning: Tuning) -> tuple[Figure, AcceleratorGain | None]:
     from edge_runtime.model.serving.choice import measured_best  # noqa: PLC0415 - as in `run`
 
     return measured_best(tuning)

@@ -18,12 +18,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_runtime.io.mqtt.config import BrokerConfig
-from edge_runtime.tools.demo.schedule import Turn, load_recordings, plan
+from edge_runtime.tools.demo.schedule import ScheduledSet, load_recordings, plan
 
 SAMPLES = 25  # half a second at 50 Hz
 
 
-def messages(turns: list[Turn], rate_hz: float) -> Iterator[tuple[float, str, bytes]]:
+def messages(turns: list[ScheduledSet], rate_hz: float) -> Iterator[tuple[float, str, bytes]]:
     """Return all messages of a plan as (stamp of the last sample, topic, payload), in the order of those stamps."""
     ready = []
     for turn in turns:
@@ -36,7 +36,7 @@ def messages(turns: list[Turn], rate_hz: float) -> Iterator[tuple[float, str, by
     yield from ready
 
 
-def play(url: str, turns: list[Turn], *, base: float, speed: float, rate_hz: float) -> int:
+def play(url: str, turns: list[ScheduledSet], *, base: float, speed: float, rate_hz: float) -> int:
     """Publish a plan with QoS 1, `speed` times as fast as it was recorded; return the number of messages.
 
     Raises:

@@ -35,8 +35,8 @@ from edge_runtime.operate.observe.config import ObserveConfig
 from edge_runtime.signal.windowing.batch import with_context
 from edge_runtime.signal.windowing.recorded import cut_recording
 from edge_runtime.store.durable.outbox import Outbox
-from edge_runtime.tools.demo.schedule import PAUSE_S, Recording, Truth, Turn, load_recordings, plan
-from edge_runtime.tools.demo.tally import Tally
+from edge_runtime.tools.demo.schedule import PAUSE_S, ExerciseSet, ScheduledSet, Truth, load_recordings, plan
+from edge_runtime.tools.demo.tally import DemoTally
 from edge_runtime.tools.demo.view import View
 
 WATCHES = 8
@@ -66,7 +66,7 @@ class Demo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class _Outcome:
     """Figures of the demo's table."""
 
     people: list[int]
@@ -105,7 +105,7 @@ class Outcome:
         return self.balances and (self.stopped or (self.corrected == self.forwarded and self.queued == 0))
 
 
-def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
+def run(demo: Demo, out: TextIO = sys.stdout) -> _Outcome:
     """Run the demo and return its figures.
 
     Raises:
@@ -124,7 +124,7 @@ def run(demo: Demo, out: TextIO = sys.stdout) -> Outcome:
         base = first_stamp(demo.state, clock.wall())
         turns = plan(recordings, WATCHES, base, rate)
         (demo.state / _PLAYED).write_text(f"{max(turn.end for turn in turns):.0f}\n", "utf-8")
-        tally, metrics = Tally(Truth(turns)), Metrics()
+        tally, metrics = DemoTally(Truth(turns)), Metrics()
         app = App(_addressed(config, url, cloud.url), metrics=metrics, clock=clock, model=model, sinks=[tally])
         view = View(tally, metrics, Truth(turns).watches, out=out)
         _say(
@@ -161,11 +161,11 @@ class _Conductor:
     def __init__(
         self,
         app: App,
-        tally: Tally,
+        tally: DemoTally,
         view: View,
         player: subprocess.Popen[str],
         cloud: _Server,
-        turns: list[Turn],
+        turns: list[ScheduledSet],
         demo: Demo,
     ) -> None:
         self._app = app
@@ -355,7 +355,7 @@ def _addressed(config: AppConfig, broker: str, cloud: str) -> AppConfig:
     return replace(_at(config, broker), cloud=replace(config.cloud, url=cloud))
 
 
-def _people(recordings: list[Recording]) -> str:
+def _people(recordings: list[ExerciseSet]) -> str:
     return " and ".join(map(str, sorted({recording.person for recording in recordings})))
 
 
@@ -364,7 +364,7 @@ def _say(out: TextIO, text: str) -> None:
     out.flush()
 
 
-def accuracy_of(bundle: Path, contract: InputContract, recordings: list[Recording]) -> float:
+def accuracy_of(bundle: Path, contract: InputContract, recordings: list[ExerciseSet]) -> float:
     """Compute a model's accuracy on every window of the device, each answered alone.
 
     Args:
@@ -376,7 +376,7 @@ def accuracy_of(bundle: Path, contract: InputContract, recordings: list[Recordin
         return _accuracy(model, contract, recordings)
 
 
-def _accuracy(model: Model, contract: InputContract, recordings: list[Recording]) -> float:
+def _accuracy(model: Model, contract: InputContract, recordings: list[ExerciseSet]) -> float:
     task, seen = model.task(), model.manifest.input.window
     right = total = 0
     for i, recording in enumerate(recordings):
@@ -392,8 +392,8 @@ def _accuracy(model: Model, contract: InputContract, recordings: list[Recording]
 
 
 def _outcome(
-    app: App, tally: Tally, recordings: list[Recording], demo: Demo, conductor: _Conductor, seconds: float
-) -> Outcome:
+    app: App, tally: DemoTally, recordings: list[ExerciseSet], demo: Demo, conductor: _Conductor, seconds: float
+) -> _Outcome:
     counts = conductor.counts
     if counts is None:
         raise ConfigError("the demo's app.toml has no [cloud] or no [outbox]")
@@ -401,7 +401,7 @@ def _outcome(
         accuracy_of(demo.folder / name, app.model.manifest.input, recordings) for name in ("watch.edge", "teacher.edge")
     )
     total, cloud = app.metrics.stages["total"], app.metrics.stages["cloud"]
-    return Outcome(
+    return _Outcome(
         people=sorted({recording.person for recording in recordings}),
         windows=len(tally.windows),
         network_accuracy=alone,
@@ -433,7 +433,7 @@ def _outcome(
     )
 
 
-def table(o: Outcome) -> str:
+def table(o: _Outcome) -> str:
     """Render the figures for people."""
     rows = [
         ("people in the recordings", f"{', '.join(map(str, o.people))} (not among those trained on)"),

@@ -18,7 +18,7 @@ PAUSE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class ExerciseSet:
     """One set of repetitions of one exercise by one person."""
 
     person: int
@@ -28,17 +28,17 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScheduledSet:
     """A recording at its place in a watch's day."""
 
     watch: str
     start: float
     """Stamp of its first sample, seconds."""
     end: float
-    recording: Recording
+    recording: ExerciseSet
 
 
-def load_recordings(path: Path) -> list[Recording]:
+def load_recordings(path: Path) -> list[ExerciseSet]:
     """Read the demo's recordings.
 
     Args:
@@ -57,10 +57,10 @@ def load_recordings(path: Path) -> list[Recording]:
             labels, people = data["label"].tolist(), data["subject"].tolist()
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{path}: the demo's recordings cannot be read: {error}") from error
-    return [Recording(people[i], classes[labels[i]], x[bounds[i] : bounds[i + 1]]) for i in range(len(labels))]
+    return [ExerciseSet(people[i], classes[labels[i]], x[bounds[i] : bounds[i + 1]]) for i in range(len(labels))]
 
 
-def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: float) -> list[Turn]:
+def plan(recordings: Sequence[ExerciseSet], watches: int, base: float, rate_hz: float) -> list[ScheduledSet]:
     """Deal the recordings out to watches, one after the other on each.
 
     Args:
@@ -75,7 +75,7 @@ def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: fl
     for recording in sorted(recordings, key=lambda r: (-len(r.values), r.person, r.label)):
         watch = min(range(watches), key=lambda i: (ready[i], i))
         end = ready[watch] + len(recording.values) / rate_hz
-        turns.append(Turn(f"watch-{watch + 1}", ready[watch], end, recording))
+        turns.append(ScheduledSet(f"watch-{watch + 1}", ready[watch], end, recording))
         # At a whole second, so that windows begin at the same samples as when the recording is cut alone.
         ready[watch] = float(math.ceil(end + PAUSE_S))
     return sorted(turns, key=lambda turn: (turn.start, turn.watch))
@@ -84,8 +84,8 @@ def plan(recordings: Sequence[Recording], watches: int, base: float, rate_hz: fl
 class Truth:
     """Finds the turn that a window belongs to."""
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns: dict[str, list[Turn]] = {}
+    def __init__(self, turns: Sequence[ScheduledSet]) -> None:
+        self._turns: dict[str, list[ScheduledSet]] = {}
         for turn in turns:
             self._turns.setdefault(turn.watch, []).append(turn)
         self._starts = {watch: [turn.start for turn in own] for watch, own in self._turns.items()}
@@ -95,7 +95,7 @@ class Truth:
         """All watches, in order of their numbers."""
         return sorted(self._turns, key=lambda name: int(name.rsplit("-", 1)[1]))
 
-    def at(self, watch: str, t: float) -> Turn | None:
+    def at(self, watch: str, t: float) -> ScheduledSet | None:
         """Find what this watch played at that time; None in a pause or for a watch that is not in the plan."""
         starts = self._starts.get(watch)
         if starts is None:

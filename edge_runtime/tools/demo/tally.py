@@ -22,7 +22,7 @@ class Seen:
     corrected: str | None = None
 
 
-class Tally:
+class DemoTally:
     """Sink that keeps the answers to every window, and compares them with the truth."""
 
     name = "tally"

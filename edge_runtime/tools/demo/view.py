@@ -7,7 +7,7 @@ from typing import TextIO
 
 from edge_runtime.base.system.printing import raw
 from edge_runtime.metrics import Metrics
-from edge_runtime.tools.demo.tally import Tally
+from edge_runtime.tools.demo.tally import DemoTally
 
 BOLD, DIM, RED, GREEN, YELLOW, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
@@ -24,7 +24,13 @@ class View:
     """
 
     def __init__(
-        self, tally: Tally, metrics: Metrics, watches: list[str], *, out: TextIO = sys.stdout, live: bool | None = None
+        self,
+        tally: DemoTally,
+        metrics: Metrics,
+        watches: list[str],
+        *,
+        out: TextIO = sys.stdout,
+        live: bool | None = None,
     ) -> None:
         self._tally = tally
         self._metrics = metrics

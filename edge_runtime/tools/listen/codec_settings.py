@@ -10,7 +10,7 @@ from typing import Any, Final
 from edge_runtime import units
 from edge_runtime.io.codecs.config import CodecConfig
 from edge_runtime.manifest import Channel, InputContract
-from edge_runtime.tools.listen.fields import Observation
+from edge_runtime.tools.listen.fields import TopicFields
 from edge_runtime.tools.listen.match import Match
 from edge_runtime.tools.listen.stamps import Stamps
 from edge_runtime.tools.listen.table import Line
@@ -31,7 +31,7 @@ _KEY_NAMES: Final = (
 """Names of a field that says whose a message is, surest first, in lower case."""
 
 
-def codec_of(seen: Observation) -> str:
+def codec_of(seen: TopicFields) -> str:
     """Return the name of the codec that reads a topic's messages."""
     return {"number": "json", "senml-cbor": "senml"}.get(seen.format, seen.format)
 
@@ -44,7 +44,7 @@ def settings_of(codec: str) -> frozenset[str]:
     return frozenset(one.name for one in dataclasses.fields(choice.load(codec)))
 
 
-def time_lines(seen: Observation, stamps: Stamps | None) -> list[Line]:
+def time_lines(seen: TopicFields, stamps: Stamps | None) -> list[Line]:
     """State where the time is, and in which unit; or that there is none."""
     kind = codec_of(seen)
     if kind == "influx" and stamps is not None and stamps.unit not in ("ns", "iso8601"):
@@ -63,14 +63,14 @@ def time_lines(seen: Observation, stamps: Stamps | None) -> list[Line]:
     return [Line("time", stamps.path), Line("time_unit", stamps.unit, reason), *step]
 
 
-def decimal_lines(seen: Observation) -> list[Line]:
+def decimal_lines(seen: TopicFields) -> list[Line]:
     """State that numbers in texts have a decimal comma, where they have."""
     if codec_of(seen) not in DOCUMENTS or not any(one.comma for one in seen.fields.values()):
         return []
     return [Line("decimal", ",", "numbers in texts have a decimal comma")]
 
 
-def rate_lines(seen: Observation, stamps: Stamps | None, arrivals_hz: float, contract: InputContract) -> list[Line]:
+def rate_lines(seen: TopicFields, stamps: Stamps | None, arrivals_hz: float, contract: InputContract) -> list[Line]:
     """State the rate of samples that share a stamp, where it is another one than the model's.
 
     Args:
@@ -99,7 +99,7 @@ def _other_rate(rate_hz: float, contract: InputContract, why: str, *, near: floa
     return [Line("rate_hz", float(f"{rate_hz:.3g}"), f"guess: {why}; the model has {contract.rate_hz:g} Hz")]
 
 
-def payload_key(seen: Observation) -> str:
+def payload_key(seen: TopicFields) -> str:
     """Find the field that names whose a message is, where one topic carries several; empty where none is needed."""
     if "key" not in settings_of(codec_of(seen)) or codec_of(seen) == "senml":
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edge_runtime.tools.listen.fields import Field, Observation
+from edge_runtime.tools.listen.fields import Field, TopicFields
 from edge_runtime.tools.listen.match import Match
 from edge_runtime.tools.listen.stamps import keeps_time
 from edge_runtime.tools.listen.table import Line
@@ -13,7 +13,7 @@ from edge_runtime.tools.listen.table import Line
 _TIME, _KEY = "t", "key"
 
 
-def with_named_columns(seen: Observation, arrivals: Sequence[float]) -> Observation:
+def with_named_columns(seen: TopicFields, arrivals: Sequence[float]) -> TopicFields:
     """Name the columns of CSV text that has no header: the first that keeps time is ``t``, the first text is ``key``.
 
     Args:
@@ -33,7 +33,7 @@ def with_named_columns(seen: Observation, arrivals: Sequence[float]) -> Observat
     return replace(seen, fields=fields)
 
 
-def csv_lines(seen: Observation, matches: Sequence[Match]) -> list[Line]:
+def csv_lines(seen: TopicFields, matches: Sequence[Match]) -> list[Line]:
     """State the form of CSV text; none for other formats."""
     dialect = seen.dialect
     if dialect is None:

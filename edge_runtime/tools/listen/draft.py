@@ -18,7 +18,7 @@ from edge_runtime.tools.listen.codec_settings import (
     time_lines,
 )
 from edge_runtime.tools.listen.csv_columns import csv_lines, with_named_columns
-from edge_runtime.tools.listen.fields import Field, Observation
+from edge_runtime.tools.listen.fields import Field, TopicFields
 from edge_runtime.tools.listen.match import Candidate, Match, candidates_in, gravity_unit, match, match_by_order, triads
 from edge_runtime.tools.listen.names import Name, name_of
 from edge_runtime.tools.listen.senders import Sender, sender_of
@@ -31,10 +31,10 @@ _OWN_SHAPE_SCORE = 8.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class TopicDraft:
     """Codec, channels and units that read one topic alone."""
 
-    seen: Observation
+    seen: TopicFields
     matches: list[Match]
     stamps: Stamps | None
     sender: Sender | None
@@ -56,7 +56,7 @@ class Draft:
         )
 
 
-def draft_codec(seen: Observation, heard: Heard, contract: InputContract) -> Draft | None:
+def draft_codec(seen: TopicFields, heard: Heard, contract: InputContract) -> TopicDraft | None:
     """Draft the codec for one topic; None where it brings no channel."""
     arrivals = [message.received for message in heard.live]
     seen = with_named_columns(seen, arrivals)
@@ -74,7 +74,7 @@ def draft_codec(seen: Observation, heard: Heard, contract: InputContract) -> Dra
     return draft
 
 
-def _with_warning(draft: Draft) -> list[Line]:
+def _with_warning(draft: TopicDraft) -> list[Line]:
     """Say at an acceleration that it has no gravity, where its sender has another one that has."""
     warning = draft.sender.without_gravity if draft.sender is not None else ""
     without = {
@@ -92,7 +92,7 @@ def _with_warning(draft: Draft) -> list[Line]:
 # -- our own shape ----------------------------------------------------------------------------------------------------
 
 
-def _own_shape(seen: Observation, channels: Sequence[Channel]) -> Draft | None:
+def _own_shape(seen: TopicFields, channels: Sequence[Channel]) -> TopicDraft | None:
     """Draft for rows of one number for each channel, or one flat list of them; None for other messages."""
     values = next((one for one in seen.fields.values() if _holds_rows(one, len(channels))), None)
     if values is None or seen.format not in DOCUMENTS or seen.samples:
@@ -110,7 +110,7 @@ def _own_shape(seen: Observation, channels: Sequence[Channel]) -> Draft | None:
     codec = [Line("type", seen.format)]
     if values.path != "values":
         codec.append(Line("values", values.path or ".", "rows with a number for each channel, in the model's order"))
-    return Draft(seen=seen, matches=matches, stamps=None, sender=None, units={}, codec=codec)
+    return TopicDraft(seen=seen, matches=matches, stamps=None, sender=None, units={}, codec=codec)
 
 
 def _holds_rows(one: Field, channels: int) -> bool:
@@ -123,7 +123,7 @@ def _holds_rows(one: Field, channels: int) -> bool:
 # -- a field for each channel -----------------------------------------------------------------------------------------
 
 
-def _mapped(seen: Observation, channels: Sequence[Channel]) -> Draft | None:
+def _mapped(seen: TopicFields, channels: Sequence[Channel]) -> TopicDraft | None:
     """Draft for messages with a field for each channel, or for some; None where none is found."""
     kind = codec_of(seen)
     if kind == "sparkplug" or not settings_of(kind) or (seen.format == "number" and len(channels) > 1):
@@ -134,7 +134,7 @@ def _mapped(seen: Observation, channels: Sequence[Channel]) -> Draft | None:
         return None
     who = _only_sensor(seen, matches)
     found = {one.channel.name for one in matches}
-    return Draft(
+    return TopicDraft(
         seen=seen,
         matches=matches,
         stamps=None,
@@ -146,7 +146,7 @@ def _mapped(seen: Observation, channels: Sequence[Channel]) -> Draft | None:
     )
 
 
-def _shape_lines(seen: Observation, matches: Sequence[Match], channels: Sequence[Channel], who: str) -> list[Line]:
+def _shape_lines(seen: TopicFields, matches: Sequence[Match], channels: Sequence[Channel], who: str) -> list[Line]:
     """State which part of a message is a sample, of which sensor, and whether it may lack channels."""
     lines = []
     if seen.format == "senml-cbor":
@@ -164,7 +164,7 @@ def _shape_lines(seen: Observation, matches: Sequence[Match], channels: Sequence
     return lines
 
 
-def _channel_lines(seen: Observation, matches: Sequence[Match], who: str) -> list[Line]:
+def _channel_lines(seen: TopicFields, matches: Sequence[Match], who: str) -> list[Line]:
     """State the field of each channel; of formats that read a name as it is, of those that are called otherwise."""
     if seen.format == "number" or (seen.dialect is not None and not seen.dialect.header and not seen.dialect.pair):
         return []
@@ -177,7 +177,7 @@ def _channel_lines(seen: Observation, matches: Sequence[Match], who: str) -> lis
     return [line for line in lines if line.key != line.value]
 
 
-def _only_sensor(seen: Observation, matches: Sequence[Match]) -> str:
+def _only_sensor(seen: TopicFields, matches: Sequence[Match]) -> str:
     """Return the one sensor that all channels come from, where objects are told apart by a sensor's name."""
     start = f"[{seen.discriminator}="
     sensors = {one.candidate.path.removeprefix(start).partition("]")[0] for one in matches}
@@ -185,7 +185,7 @@ def _only_sensor(seen: Observation, matches: Sequence[Match]) -> str:
     return sensors.pop() if named and len(sensors) == 1 else ""
 
 
-def _why_partial(seen: Observation, matches: Sequence[Match], channels: Sequence[Channel], who: str) -> str:
+def _why_partial(seen: TopicFields, matches: Sequence[Match], channels: Sequence[Channel], who: str) -> str:
     """Return why a sample may lack a channel; empty where it brings all."""
     if len(matches) < len(channels):
         return "the other channels come from elsewhere"
@@ -199,7 +199,7 @@ def _why_partial(seen: Observation, matches: Sequence[Match], channels: Sequence
     return f"{min(counts)} of {wanted} samples have {lacking.candidate.shown!r}"
 
 
-def _count(seen: Observation, candidate: Candidate) -> int:
+def _count(seen: TopicFields, candidate: Candidate) -> int:
     one = seen.fields.get(candidate.path) or seen.fields.get(candidate.path.rpartition(".")[0])
     return 0 if one is None else one.count - one.kinds["nothing"]
 

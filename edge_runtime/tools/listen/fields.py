@@ -123,7 +123,7 @@ class Field:
 
 
 @dataclass(slots=True)
-class Observation:
+class TopicFields:
     """Everything seen in the messages of one topic."""
 
     topic: str
@@ -147,7 +147,7 @@ class Observation:
         return [one for one in self.fields.values() if one.numeric and not one.around]
 
 
-def observe(topic: str, messages: Sequence[Message]) -> Observation:
+def observe(topic: str, messages: Sequence[Message]) -> TopicFields:
     """Look at the messages of one topic.
 
     Args:
@@ -169,7 +169,7 @@ def observe(topic: str, messages: Sequence[Message]) -> Observation:
         for item in document.items:
             _count(fields, named(item, discriminator), around=False)
         _count(fields, document.around, around=True)
-    return Observation(
+    return TopicFields(
         topic=topic,
         format=format_,
         others=len(documents) - count,

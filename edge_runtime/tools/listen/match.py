@@ -10,7 +10,7 @@ from typing import Final
 
 from edge_runtime import units
 from edge_runtime.manifest import Channel
-from edge_runtime.tools.listen.fields import Field, Observation
+from edge_runtime.tools.listen.fields import Field, TopicFields
 from edge_runtime.tools.listen.names import Name, name_of
 from edge_runtime.tools.listen.stamps import is_stamp
 
@@ -73,7 +73,7 @@ def sensor_level(topic: str) -> tuple[int, str]:
     return -1, ""
 
 
-def candidates_in(seen: Observation) -> list[Candidate]:
+def candidates_in(seen: TopicFields) -> list[Candidate]:
     """List what channels may be read from in the messages of one topic."""
     found = []
     _, sensor = sensor_level(seen.topic)

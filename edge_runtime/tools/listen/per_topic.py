@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_runtime.manifest import Channel
-from edge_runtime.tools.listen.fields import Observation
+from edge_runtime.tools.listen.fields import TopicFields
 from edge_runtime.tools.listen.match import Candidate, Match, candidates_in, match
 from edge_runtime.tools.listen.names import Name, name_of
 
@@ -25,7 +25,7 @@ class TopicChannels:
     devices: int
 
 
-def channels_by_topic(seen: Mapping[str, Observation], channels: Sequence[Channel]) -> list[TopicChannels]:
+def channels_by_topic(seen: Mapping[str, TopicFields], channels: Sequence[Channel]) -> list[TopicChannels]:
     """Find topics that have one number each and together make the channels.
 
     1. A level that names a quantity, an axis or a channel is the channel's; the other levels, and other words in that

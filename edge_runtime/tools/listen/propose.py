@@ -11,15 +11,15 @@ from edge_runtime import units
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.codec_settings import decimal_lines, time_lines, unit_line, unit_lines
-from edge_runtime.tools.listen.draft import Draft, draft_codec
-from edge_runtime.tools.listen.fields import Observation, observe
+from edge_runtime.tools.listen.draft import TopicDraft, draft_codec
+from edge_runtime.tools.listen.fields import TopicFields, observe
 from edge_runtime.tools.listen.match import Match, match, sensor_level
 from edge_runtime.tools.listen.per_topic import TopicChannels, channels_by_topic
 from edge_runtime.tools.listen.senders import sender_of
-from edge_runtime.tools.listen.sparkplug import Node, nodes_of
+from edge_runtime.tools.listen.sparkplug import EdgeNodeMetrics, nodes_of
 from edge_runtime.tools.listen.stamps import duration, find_stamps
 from edge_runtime.tools.listen.table import Line, SourceTable
-from edge_runtime.tools.listen.topics import Topics, topics_of
+from edge_runtime.tools.listen.topics import TopicFilters, topics_of
 from edge_runtime.tools.listen.units import UnitGuess, guess_units
 
 _OBSERVED: Final = 5_000
@@ -48,7 +48,7 @@ class Proposal:
         return self.table, *self.others
 
 
-def observations_of(capture: Capture) -> dict[str, Observation]:
+def observations_of(capture: Capture) -> dict[str, TopicFields]:
     """Observe every topic of which messages were kept, by as many as take some seconds for all topics."""
     most = max(_LEAST, _OBSERVED // max(1, len(capture.topics)))
     return {topic: observe(topic, heard.live[:most]) for topic, heard in capture.topics.items() if heard.kept}
@@ -56,7 +56,7 @@ def observations_of(capture: Capture) -> dict[str, Observation]:
 
 def propose(
     capture: Capture,
-    seen: Mapping[str, Observation],
+    seen: Mapping[str, TopicFields],
     contract: InputContract,
     filters: Sequence[str] = (),
     broker: str = "local",
@@ -97,14 +97,14 @@ def _strength(proposal: Proposal) -> float:
     return sum(one.score for one in proposal.matches) if proposal.matches else 4.0 * len(proposal.topics)
 
 
-def _alike(drafts: Sequence[Draft]) -> list[list[Draft]]:
-    groups: dict[tuple[object, ...], list[Draft]] = {}
+def _alike(drafts: Sequence[TopicDraft]) -> list[list[TopicDraft]]:
+    groups: dict[tuple[object, ...], list[TopicDraft]] = {}
     for draft in drafts:
         groups.setdefault(draft.identity, []).append(draft)
     return list(groups.values())
 
 
-def _of_drafts(group: Sequence[Draft], capture: Capture, filters: Sequence[str], broker: str) -> Proposal:
+def _of_drafts(group: Sequence[TopicDraft], capture: Capture, filters: Sequence[str], broker: str) -> Proposal:
     """One table for topics of the same shape."""
     first = max(group, key=lambda draft: capture.topics[draft.seen.topic].count)
     own = [draft.seen.topic for draft in group]
@@ -124,9 +124,11 @@ def _of_drafts(group: Sequence[Draft], capture: Capture, filters: Sequence[str],
     )
 
 
-def _of_sensors(drafts: Sequence[Draft], capture: Capture, channels: Sequence[Channel], broker: str) -> list[Proposal]:
+def _of_sensors(
+    drafts: Sequence[TopicDraft], capture: Capture, channels: Sequence[Channel], broker: str
+) -> list[Proposal]:
     """Propose a table for each sensor of the same devices: ``body/acc`` and ``body/gyro``; none where there is one."""
-    groups: dict[tuple[int, frozenset[tuple[str, ...]]], list[list[Draft]]] = {}
+    groups: dict[tuple[int, frozenset[tuple[str, ...]]], list[list[TopicDraft]]] = {}
     for group in _alike([draft for draft in drafts if any(line.key == "partial" for line in draft.codec)]):
         place, devices = _devices(group)
         if place >= 0 and devices != {()}:
@@ -138,7 +140,7 @@ def _of_sensors(drafts: Sequence[Draft], capture: Capture, channels: Sequence[Ch
     ]
 
 
-def _devices(group: Sequence[Draft]) -> tuple[int, frozenset[tuple[str, ...]]]:
+def _devices(group: Sequence[TopicDraft]) -> tuple[int, frozenset[tuple[str, ...]]]:
     """Find the level that names the sensor, -1 where there is no one such level, and the other levels of each topic."""
     topics = [draft.seen.topic for draft in group]
     places = {sensor_level(topic)[0] for topic in topics}
@@ -151,12 +153,12 @@ def _without_level(topic: str, place: int) -> tuple[str, ...]:
     return (*levels[:place], *levels[place + 1 :])
 
 
-def _disjoint(parts: Sequence[Sequence[Draft]]) -> bool:
+def _disjoint(parts: Sequence[Sequence[TopicDraft]]) -> bool:
     names = [one.channel.name for group in parts for one in group[0].matches]
     return len(set(names)) == len(names)
 
 
-def _of_sensor(group: Sequence[Draft], capture: Capture, broker: str) -> Proposal:
+def _of_sensor(group: Sequence[TopicDraft], capture: Capture, broker: str) -> Proposal:
     """One table for one sensor, with the key that the device's other sensors have, too."""
     proposal = _of_drafts([dataclasses.replace(draft, missing=()) for draft in group], capture, (), broker)
     if not group[0].payload_key:
@@ -186,7 +188,7 @@ def _joined(parts: Sequence[Proposal], channels: Sequence[Channel]) -> Proposal:
     )
 
 
-def _source_lines(topics: Topics, draft: Draft, broker: str) -> list[Line]:
+def _source_lines(topics: TopicFilters, draft: TopicDraft, broker: str) -> list[Line]:
     lines = [Line("type", "mqtt"), Line("broker", broker), Line("topics", list(topics.filters), topics.reason)]
     if draft.payload_key:
         lines.append(Line("key", "payload", f"the field {draft.payload_key!r} says whose a sample is"))
@@ -195,7 +197,7 @@ def _source_lines(topics: Topics, draft: Draft, broker: str) -> list[Line]:
     return lines
 
 
-def _notes(draft: Draft, capture: Capture) -> list[str]:
+def _notes(draft: TopicDraft, capture: Capture) -> list[str]:
     notes = []
     if draft.sender is not None:
         notes.append(f"Sent by {draft.sender.name}, as it looks ({draft.sender.page}); {draft.sender.hint}.")
@@ -217,7 +219,7 @@ def _notes(draft: Draft, capture: Capture) -> list[str]:
 
 def _of_topics(
     topics: TopicChannels,
-    seen: Mapping[str, Observation],
+    seen: Mapping[str, TopicFields],
     capture: Capture,
     channels: Sequence[Channel],
     broker: str,
@@ -254,7 +256,7 @@ def _of_topics(
     )
 
 
-def _of_sparkplug(node: Node, channels: Sequence[Channel], broker: str) -> Proposal:
+def _of_sparkplug(node: EdgeNodeMetrics, channels: Sequence[Channel], broker: str) -> Proposal:
     """One table for the births and the data of an edge node's own metrics, or of those of its devices."""
     matches = match(channels, node.candidates)
     codec = [Line("type", "sparkplug")]

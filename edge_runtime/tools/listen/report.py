@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from edge_runtime.manifest import InputContract
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.csv_columns import with_named_columns
-from edge_runtime.tools.listen.fields import Field, Observation
+from edge_runtime.tools.listen.fields import Field, TopicFields
 from edge_runtime.tools.listen.match import is_sensor, sensor_level
 from edge_runtime.tools.listen.media import describe_bytes
 from edge_runtime.tools.listen.propose import Proposal
@@ -16,7 +16,7 @@ from edge_runtime.tools.listen.senders import sender_of
 from edge_runtime.tools.listen.stamps import Stamps, duration, find_stamps, is_stamp
 from edge_runtime.tools.listen.table import plain, toml_key, toml_value
 from edge_runtime.tools.listen.topics import pattern_of
-from edge_runtime.tools.listen.trial import Trial
+from edge_runtime.tools.listen.trial import DraftTrial
 
 _TOPICS = 20
 """Lines of topics that are shown."""
@@ -24,7 +24,7 @@ _FIELDS = 24
 _WIDTH = 100
 
 
-def describe(capture: Capture, seen: Mapping[str, Observation]) -> list[str]:
+def describe(capture: Capture, seen: Mapping[str, TopicFields]) -> list[str]:
     """Describe what was heard, in lines."""
     topics = len(capture.topics) + capture.more_topics
     over = "" if math.isnan(capture.seconds) else f" in {capture.seconds:.1f} s"
@@ -44,9 +44,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _groups(seen: Mapping[str, Observation]) -> list[list[Observation]]:
+def _groups(seen: Mapping[str, TopicFields]) -> list[list[TopicFields]]:
     """Topics whose messages look alike, those with sensors first."""
-    found: dict[tuple[object, ...], list[Observation]] = {}
+    found: dict[tuple[object, ...], list[TopicFields]] = {}
     for topic, one in seen.items():
         shape = (
             one.format,
@@ -59,13 +59,13 @@ def _groups(seen: Mapping[str, Observation]) -> list[list[Observation]]:
     return sorted(found.values(), key=lambda group: not _sensors(group[0]))
 
 
-def _sensors(one: Observation) -> list[Field]:
+def _sensors(one: TopicFields) -> list[Field]:
     if one.format == "binary":  # its one field is the number of bytes
         return []
     return [field for field in one.fields.values() if is_sensor(field)]
 
 
-def _group(group: Sequence[Observation], capture: Capture) -> list[str]:
+def _group(group: Sequence[TopicFields], capture: Capture) -> list[str]:
     first = group[0]
     names = [one.topic for one in group]
     pattern = names[0] if len(group) == 1 else f"{pattern_of(names) or ', '.join(names[:3])} ({len(group)} topics)"
@@ -87,7 +87,7 @@ def _group(group: Sequence[Observation], capture: Capture) -> list[str]:
     return lines
 
 
-def _why_not(one: Observation, capture: Capture) -> str:
+def _why_not(one: TopicFields, capture: Capture) -> str:
     texts = [text for field in one.fields.values() for text in field.texts[:1] if not is_stamp(field)]
     if one.format in ("empty", "too large"):
         return {"empty": "empty messages", "too large": "messages above 256 kB"}[one.format]
@@ -107,7 +107,7 @@ def _field(field: Field) -> str:
     return f"{name:<28} {_number(field.low)} to {_number(field.high)}{kind.get(field.kind, '')}{same}"
 
 
-def _stamps(one: Observation, capture: Capture) -> list[str]:
+def _stamps(one: TopicFields, capture: Capture) -> list[str]:
     arrivals = [message.received for message in capture.topics[one.topic].live]
     stamps = find_stamps(with_named_columns(one, arrivals), arrivals)  # as the table will have them
     if stamps is None:
@@ -136,7 +136,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def describe_trial(trial: Trial, window_s: float) -> list[str]:
+def describe_trial(trial: DraftTrial, window_s: float) -> list[str]:
     """Describe what the table makes of the messages heard."""
     if trial.problem:
         return [f"this table is not accepted: {plain(trial.problem)}"]
@@ -154,7 +154,7 @@ def describe_trial(trial: Trial, window_s: float) -> list[str]:
     return lines
 
 
-def no_window(trial: Trial, capture: Capture, contract: InputContract) -> str:
+def no_window(trial: DraftTrial, capture: Capture, contract: InputContract) -> str:
     """Say in one line that the model would not have answered, and what to do.
 
     Args:
@@ -179,7 +179,7 @@ def no_window(trial: Trial, capture: Capture, contract: InputContract) -> str:
     return f"NO WINDOW: the model would not have answered; a window takes {window_s:.3g} s: {todo}"
 
 
-def describe_unused(seen: Mapping[str, Observation], contract: InputContract, proposal: Proposal | None = None) -> str:
+def describe_unused(seen: Mapping[str, TopicFields], contract: InputContract, proposal: Proposal | None = None) -> str:
     """Name the fields that a table does not use, of the topics it reads, else of all; empty where there are none."""
     used = {(one.candidate.topic, one.candidate.path) for one in proposal.matches} if proposal else set()
     topics = [one for topic, one in seen.items() if proposal is None or topic in proposal.topics] or seen.values()

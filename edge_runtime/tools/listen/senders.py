@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_runtime.tools.listen.fields import Observation
+from edge_runtime.tools.listen.fields import TopicFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ SENDERS: Final = (
 )
 
 
-def sender_of(seen: Observation) -> Sender | None:
+def sender_of(seen: TopicFields) -> Sender | None:
     """Recognise who sent the messages of a topic; None where nothing is known."""
     last = {path.replace("]", ".").rsplit(".", 1)[-1] for path in seen.fields}
     for sender in SENDERS:

@@ -12,7 +12,7 @@ from typing import Final
 from edge_runtime.errors import InputError
 from edge_runtime.io.codecs.numbers import UNITS_PER_S, TimeUnit, iso8601, unit_of_date
 from edge_runtime.io.recordings.columns import is_time, unit_in_name
-from edge_runtime.tools.listen.fields import Field, Observation
+from edge_runtime.tools.listen.fields import Field, TopicFields
 
 _OTHER_NAMES: Final = frozenset(
     """
@@ -85,7 +85,7 @@ def _is_date(one: Field) -> bool:
     return bool(one.texts) and not math.isnan(_seconds(one.texts[-1]))
 
 
-def find_stamps(seen: Observation, arrivals: Sequence[float]) -> Stamps | None:
+def find_stamps(seen: TopicFields, arrivals: Sequence[float]) -> Stamps | None:
     """Find the stamps of a topic's messages.
 
     1. A date and time as text, or a number that is a moment from 1973 on in one of the units, counts before a number
@@ -113,7 +113,7 @@ def find_stamps(seen: Observation, arrivals: Sequence[float]) -> Stamps | None:
     return _examined(chosen, _heard_with(chosen, seen, arrivals))
 
 
-def _heard_with(one: Field, seen: Observation, arrivals: Sequence[float]) -> Sequence[float]:
+def _heard_with(one: Field, seen: TopicFields, arrivals: Sequence[float]) -> Sequence[float]:
     """Return the arrivals of the messages whose stamps were kept, which are the first ones."""
     stamps = one.count * max(1, one.longest)
     return arrivals[: max(1, round(seen.documents * len(one.series) / stamps))] if one.series and stamps else arrivals

@@ -13,7 +13,7 @@ _LISTED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicFilters:
     """Topic filters, and the rule for the key."""
 
     filters: tuple[str, ...]
@@ -23,7 +23,7 @@ class Topics:
     key_reason: str = ""
 
 
-def topics_of(own: Sequence[str], heard: Sequence[str], filters: Sequence[str] = ()) -> Topics:
+def topics_of(own: Sequence[str], heard: Sequence[str], filters: Sequence[str] = ()) -> TopicFilters:
     """Choose filters for topics.
 
     1. A filter with ``+`` that was subscribed to, and covers these topics and no other that was heard, stays.
@@ -39,20 +39,20 @@ def topics_of(own: Sequence[str], heard: Sequence[str], filters: Sequence[str] =
     others = [topic for topic in heard if topic not in set(own)]
     for one in filters:  # rule 1
         if _wild(one) and covers(one, own) == len(own) and not covers(one, others):
-            return Topics((one,), "what the wildcard stands for is the key")
+            return TopicFilters((one,), "what the wildcard stands for is the key")
     if len(own) == 1:  # rule 2
-        return Topics((own[0],), "with + for a level, more devices: what it stands for is the key")
+        return TopicFilters((own[0],), "with + for a level, more devices: what it stands for is the key")
     pattern = pattern_of(own)
     if pattern is None:
-        return Topics(tuple(own), "the whole topic is the key")
+        return TopicFilters(tuple(own), "the whole topic is the key")
     extra = covers(pattern, others)  # rule 3
     if not extra:
-        return Topics((pattern,), f"{len(own)} topics were heard; what + stands for is the key")
+        return TopicFilters((pattern,), f"{len(own)} topics were heard; what + stands for is the key")
     if len(own) > _LISTED:
-        return Topics((pattern,), f"it also covers topics that are no such sensor ({extra}): counted as refused")
+        return TopicFilters((pattern,), f"it also covers topics that are no such sensor ({extra}): counted as refused")
     differing = [i for i, level in enumerate(pattern.split("/")) if level == "+"]
     key = "-".join(f"{{{i}}}" for i in differing)
-    return Topics(
+    return TopicFilters(
         tuple(own),
         f"{pattern} would also cover topics that are no such sensor ({extra})",
         key,

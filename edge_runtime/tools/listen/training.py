@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from edge_runtime import units
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.tools.listen.capture import Capture
-from edge_runtime.tools.listen.fields import Observation
+from edge_runtime.tools.listen.fields import TopicFields
 from edge_runtime.tools.listen.match import Candidate, Match, candidates_in, is_sensor, sensor_level
 from edge_runtime.tools.listen.names import name_of
 from edge_runtime.tools.listen.senders import sender_of
@@ -21,7 +21,7 @@ _MOST = 64
 """Channels that are proposed."""
 
 
-def propose_contract(capture: Capture, seen: Mapping[str, Observation]) -> InputContract | None:
+def propose_contract(capture: Capture, seen: Mapping[str, TopicFields]) -> InputContract | None:
     """Propose the channels and the rate of a model to be; None where no topic has a sensor.
 
     1. The topic with the most samples and fields counts; numbers that are no measurements are left out.
@@ -46,12 +46,12 @@ def propose_contract(capture: Capture, seen: Mapping[str, Observation]) -> Input
     return InputContract(channels=named, rate_hz=rate, window=window, hop=max(1, window // 2))
 
 
-def _candidates(one: Observation) -> list[Candidate]:
+def _candidates(one: TopicFields) -> list[Candidate]:
     sensors = {field.path for field in one.fields.values() if is_sensor(field)}
     return [each for each in candidates_in(one) if each.path in sensors or each.path.rpartition(".")[0] in sensors]
 
 
-def _siblings(best: Observation, alive: Mapping[str, Observation]) -> list[Candidate]:
+def _siblings(best: TopicFields, alive: Mapping[str, TopicFields]) -> list[Candidate]:
     levels = best.topic.split("/")
     found = []
     for topic, one in alive.items():
@@ -64,7 +64,7 @@ def _siblings(best: Observation, alive: Mapping[str, Observation]) -> list[Candi
     return found
 
 
-def _sensors(best: Observation, alive: Mapping[str, Observation]) -> list[Candidate]:
+def _sensors(best: TopicFields, alive: Mapping[str, TopicFields]) -> list[Candidate]:
     """Candidates of all sensors of a device; the level that names the sensor is a part of their names."""
     place, _ = sensor_level(best.topic)
     levels = best.topic.split("/")
@@ -94,7 +94,7 @@ def _named(candidates: Sequence[Candidate]) -> list[Channel]:
     return [Channel(name=name, unit="1") for name in dict.fromkeys(names)]
 
 
-def _rate(capture: Capture, best: Observation) -> float:
+def _rate(capture: Capture, best: TopicFields) -> float:
     """Return the samples per second of a topic, in three digits; 1 where nothing tells."""
     heard = capture.topics[best.topic]
     stamps = find_stamps(best, [message.received for message in heard.live])

@@ -36,7 +36,7 @@ START_S = 1_700_000_000.0
 
 
 @dataclass(slots=True)
-class Trial:
+class DraftTrial:
     """Outcome: samples, keys, windows and refusals."""
 
     messages: int = 0
@@ -69,7 +69,7 @@ class _Replay:
         """Nothing to close."""
 
 
-def try_table(data: Sequence[Mapping[str, Any]], capture: Capture, contract: InputContract) -> Trial:
+def try_table(data: Sequence[Mapping[str, Any]], capture: Capture, contract: InputContract) -> DraftTrial:
     """Run the captured messages through sources, codecs and windower.
 
     Args:
@@ -80,16 +80,16 @@ def try_table(data: Sequence[Mapping[str, Any]], capture: Capture, contract: Inp
     try:
         sources = schema.load(_Sources, {"source": data}).source
     except schema.SchemaError as error:
-        return Trial(problem=str(error))
+        return DraftTrial(problem=str(error))
     return try_sources(sources, capture, contract)
 
 
-def try_sources(configs: Sequence[SourceConfig], capture: Capture, contract: InputContract) -> Trial:
+def try_sources(configs: Sequence[SourceConfig], capture: Capture, contract: InputContract) -> DraftTrial:
     """Run the captured messages as `try_table` does, through sources that are configured."""
     try:
         run = _Run(configs, contract)
     except ConfigError as error:
-        return Trial(problem=str(error))
+        return DraftTrial(problem=str(error))
     for message in capture.messages():
         run.deliver(message)
     return run.finish()
@@ -103,7 +103,7 @@ class _Run:
     """
 
     def __init__(self, configs: Sequence[SourceConfig], contract: InputContract) -> None:
-        self._trial = Trial()
+        self._trial = DraftTrial()
         self._metrics = Metrics()
         self._refuse = Refusals(self._metrics)
         self._clock = SimulatedClock(START_S)
@@ -152,7 +152,7 @@ class _Run:
                 self._refuse(InputError("internal_error", f"{one_line(repr(error))}; please report it"))
         self._turn.end()
 
-    def finish(self) -> Trial:
+    def finish(self) -> DraftTrial:
         """Return what came of it."""
         trial, metrics = self._trial, self._metrics
         trial.windows += len(self._windower.flush())

@@ -24,7 +24,7 @@ PAUSE: Final = "0 "
 """Keys that pause: nothing is recorded until a label is chosen."""
 
 
-class Labels:
+class CurrentLabel:
     """The label that rows get now.
 
     1. Names given at the start have the number keys from 1; the first one is current.

@@ -24,7 +24,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.join import windower_of
 from edge_runtime.signal.windowing.ordering import stamps
-from edge_runtime.tools.record.labels import Labels
+from edge_runtime.tools.record.labels import CurrentLabel
 from edge_runtime.tools.record.plan import RecordingPlan
 from edge_runtime.types import Done, Float32, Float64, Reading
 
@@ -76,7 +76,7 @@ class Recorder:
         self,
         plan: RecordingPlan,
         writer: RecordingWriter,
-        labels: Labels,
+        labels: CurrentLabel,
         *,
         person: str = "",
         metrics: Metrics | None = None,

@@ -39,13 +39,13 @@ def run(options: MeasureOptions) -> CommandAnswer:
     """Measure, and write the figures down."""
     from edge_export.choose.selection.remote import measure_on, record  # noqa: PLC0415
     from edge_runtime.model.bundle.bundle import open_bundle  # noqa: PLC0415 - numpy and the rest, only when needed
-    from edge_runtime.model.tuning.timing import Plan, measure_bundle  # noqa: PLC0415
+    from edge_runtime.model.tuning.timing import TimingPlan, measure_bundle  # noqa: PLC0415
     from edge_runtime.model.tuning.timing.measure import table  # noqa: PLC0415
 
     signer, by = None, ""
     if not options.dry_run:
         signer, by = options.signing.again(options.bundle, "figures", ", or --dry-run to leave it as it is")
-    plan = Plan(rounds=options.rounds)
+    plan = TimingPlan(rounds=options.rounds)
     if options.device:
         found = measure_on(options.device, options.bundle, python=options.python, plan=plan, timeout_s=options.wait)
     else:

@@ -16,7 +16,7 @@ from edge_runtime.io.sinks.memory import MemorySink
 from edge_runtime.io.sources import Deliver
 from edge_runtime.manifest import Surround
 from edge_runtime.manifest.surround import OverTime, SurroundGate
-from edge_runtime.model.over_time import Filter
+from edge_runtime.model.over_time import OverTimeFilter
 from edge_runtime.types import Prediction, Reading
 from tests.models import tiny_bundle
 
@@ -79,7 +79,7 @@ def test_an_answer_follows_from_the_network_s_and_the_key_s_before_it(folder: Pa
     begin_again(folder)
     over_time = run(folder)
     assert alone.keys() == over_time.keys()
-    own, state = Filter(SPEC, WINDOW), None
+    own, state = OverTimeFilter(SPEC, WINDOW), None
     for one in (one for one in alone.values() if one.key == "a"):
         state = own.step(state, int(one.id.rpartition("@")[2]), one.scores)
         np.testing.assert_allclose(over_time[one.id].scores, state[1], atol=1e-5)

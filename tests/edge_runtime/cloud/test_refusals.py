@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.cloud.refusals import FINAL_STATUS, History, RefusalAction, Refusals, UnaskableCase, decide
+from edge_runtime.cloud.refusals import (
+    FINAL_STATUS,
+    FailureContext,
+    RefusalAction,
+    RefusalHistory,
+    UnaskableCase,
+    decide,
+)
 from edge_runtime.errors import CloudError, CloudRejected, CloudUnavailable, ConfigError
 
 AWAY = CloudUnavailable("connection refused")
 REFUSED = CloudRejected("no", 400)
 NONSENSE = CloudRejected("not a number", None)
 FORBIDDEN = CloudRejected("who are you", 403)
-ONE = History(cases=1, checked=True)
+ONE = FailureContext(cases=1, checked=True)
 AGAIN = dataclasses.replace(ONE, answered_since=True, counted=2)
 
 
@@ -45,7 +52,7 @@ AGAIN = dataclasses.replace(ONE, answered_since=True, counted=2)
     ],
 )
 def test_the_first_rule_that_fits_decides(
-    rule: int, error: CloudError | ConfigError, history: History, expected: RefusalAction
+    rule: int, error: CloudError | ConfigError, history: FailureContext, expected: RefusalAction
 ) -> None:
     assert decide(error, history, unreadable_attempts=3) is expected, f"rule {rule}"
 
@@ -58,7 +65,7 @@ def test_without_a_good_answer_nothing_ever_becomes_a_dead_letter(
     asked: list[tuple[str, CloudError]], attempts: int
 ) -> None:
     """Whatever is refused, how often, and in which order. Mutation that this finds: rule 5 without `answered_since`."""
-    refusals = Refusals()
+    refusals = RefusalHistory()
     for id_, error in asked:
         history = refusals.history([id_], checked=True)
         assert decide(error, history, unreadable_attempts=attempts) is not RefusalAction.DEAD_LETTER
@@ -69,7 +76,7 @@ def test_without_a_good_answer_nothing_ever_becomes_a_dead_letter(
 def test_a_poison_case_among_good_ones_becomes_a_dead_letter_after_the_stated_number_of_refusals(
     good_before: int, attempts: int, error: CloudRejected
 ) -> None:
-    refusals = Refusals()
+    refusals = RefusalHistory()
     for n in range(good_before):
         refusals.answered([f"good {n}"])
     for asked in range(1, 10):
@@ -82,7 +89,7 @@ def test_a_poison_case_among_good_ones_becomes_a_dead_letter_after_the_stated_nu
 
 
 def test_a_case_that_was_refused_is_asked_alone_until_it_has_left() -> None:
-    refusals = Refusals()
+    refusals = RefusalHistory()
     refusals.split(["a", "b"])
     assert "a" in refusals
     assert "b" in refusals
@@ -93,7 +100,7 @@ def test_a_case_that_was_refused_is_asked_alone_until_it_has_left() -> None:
 
 
 def test_the_history_of_refused_cases_is_bounded() -> None:
-    refusals = Refusals()
+    refusals = RefusalHistory()
     refusals.split(f"k@{n}" for n in range(20_000))
     assert "k@0" not in refusals
     assert "k@19999" in refusals

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_runtime.manifest import Manifest, OutputContract, Surround
 from edge_runtime.manifest.surround import OverTime, SurroundGate
 from edge_runtime.metrics import Metrics
-from edge_runtime.model.over_time import FORGET, AnswersOverTime, Filter
+from edge_runtime.model.over_time import FORGET, AnswersOverTime, OverTimeFilter
 from edge_runtime.signal.windowing.window import Window
 from tests.edge_runtime.batches import numbers_after
 from tests.edge_runtime.manifests import manifest
@@ -160,5 +160,5 @@ def test_a_version_that_filters_alike_goes_on_and_another_begins_again() -> None
 
 
 def test_an_impossible_answer_does_not_end_in_nothing() -> None:
-    state = Filter(SPEC, HOP).step(None, 0, [0.0, 0.0, 0.0])
+    state = OverTimeFilter(SPEC, HOP).step(None, 0, [0.0, 0.0, 0.0])
     assert sum(state[1]) == pytest.approx(1)

@@ -19,7 +19,7 @@ from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.model.serving.loading import load_model
 from edge_runtime.signal.windowing.window import Windower
-from edge_runtime.tools.bench import BenchConfig, BenchResult, Stream, bench, compare, handwritten, runtime
+from edge_runtime.tools.bench import BenchConfig, BenchResult, PacketStream, bench, compare, handwritten, runtime
 from edge_runtime.tools.bench.handwritten import Cutting, HandWritten, Ring, decode_raw, json_decoder, library_call
 from tests.models import tiny_bundle
 
@@ -47,7 +47,7 @@ def test_both_programs_give_the_same_answers_to_the_same_messages(bundle: Path, 
     call = library_call(model.variant, model.bundle.read_variant(variant), engine_for(model.variant))
     setting = config(bundle, variant)
     with runtime(model, setting) as (ours, our_feeder), handwritten(model.manifest, call) as (hand, hand_feeder):
-        packets = Stream(model.manifest, golden, 3).next(60)
+        packets = PacketStream(model.manifest, golden, 3).next(60)
         ours.handle(packets)
         hand.handle(packets)
     # 20 messages of 12 samples each: (240 - 16) // 12 + 1 windows a stream.
@@ -63,7 +63,7 @@ def test_a_single_message_has_a_latency_once_it_completes_a_window(bundle: Path)
     model = load_model(ModelConfig(bundle=bundle, unsigned="allow", variant="onnx-fp32"))
     golden, _ = model.bundle.golden("onnx-fp32")
     with runtime(model, config(bundle, "onnx-fp32")) as (ours, _):
-        first, second, third = Stream(model.manifest, golden, 1).next(3)
+        first, second, third = PacketStream(model.manifest, golden, 1).next(3)
         assert ours.latency(first) is None
         assert (ours.latency(second) or 0) > 0
         assert (ours.latency(third) or 0) > 0
@@ -166,7 +166,7 @@ def test_the_ring_cuts_the_windows_that_the_windower_cuts(bundle: Path) -> None:
 def test_streams_are_packets_of_one_topic_per_device(bundle: Path) -> None:
     with open_bundle(bundle) as opened:
         contract = opened.manifest.input
-        stream = Stream(opened.manifest, opened.golden("onnx-fp32")[0], 2)
+        stream = PacketStream(opened.manifest, opened.golden("onnx-fp32")[0], 2)
     items = Parser(V311).feed(b"".join(stream.next(4)))
     assert [item[0] for item in items] == [
         b"sensors/device-0000/raw", b"sensors/device-0001/raw", b"sensors/device-0000/raw", b"sensors/device-0001/raw",

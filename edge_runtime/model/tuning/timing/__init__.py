@@ -7,16 +7,16 @@ and ``edge-runtime time BUNDLE --json`` does it for a bundle and prints what `Me
 
 from __future__ import annotations
 
-from edge_runtime.model.tuning.timing.interleaved import Candidate, Plan, Timing, time_interleaved
+from edge_runtime.model.tuning.timing.interleaved import TimedModel, Timing, TimingPlan, time_interleaved
 from edge_runtime.model.tuning.timing.machine import Machine, this_machine
 from edge_runtime.model.tuning.timing.measure import Measurement, measure, measure_bundle
 
 __all__ = [
-    "Candidate",
     "Machine",
     "Measurement",
-    "Plan",
+    "TimedModel",
     "Timing",
+    "TimingPlan",
     "measure",
     "measure_bundle",
     "this_machine",

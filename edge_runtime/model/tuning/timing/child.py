@@ -16,13 +16,13 @@ import numpy as np
 from edge_runtime.base.system import subprocess_job
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import EngineError
-from edge_runtime.model.tuning.timing.interleaved import Candidate, Plan, Timing, time_interleaved
+from edge_runtime.model.tuning.timing.interleaved import TimedModel, Timing, TimingPlan, time_interleaved
 
-_TRIAL = Plan(rounds=1, block_s=0.001, warm_up=0)
+_TRIAL = TimingPlan(rounds=1, block_s=0.001, warm_up=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class CandidateTrial:
     """Outcome of a candidate alone in a process.
 
     Attributes:
@@ -36,16 +36,16 @@ class Trial:
     peak_rss_kb: int = 0
 
 
-def trial(candidate: Candidate, *, threads: int = 1, timeout_s: float = 60.0) -> Trial:
+def trial(candidate: TimedModel, *, threads: int = 1, timeout_s: float = 60.0) -> CandidateTrial:
     """Load a candidate in a child process and let it answer a few windows."""
     answer = _ask([candidate], {"job": "trial", "threads": threads, "plan": asdict(_TRIAL)}, timeout_s)
     if "reason" in answer:
-        return Trial(reason=answer["reason"])
-    return Trial(load_ms=answer["load_ms"], peak_rss_kb=answer["peak_rss_kb"])
+        return CandidateTrial(reason=answer["reason"])
+    return CandidateTrial(load_ms=answer["load_ms"], peak_rss_kb=answer["peak_rss_kb"])
 
 
 def time_in_child(
-    candidates: Sequence[Candidate], *, reference: str, threads: int, plan: Plan, timeout_s: float
+    candidates: Sequence[TimedModel], *, reference: str, threads: int, plan: TimingPlan, timeout_s: float
 ) -> tuple[Timing, ...]:
     """Run `edge_runtime.model.tuning.timing.interleaved` in a child process.
 
@@ -60,7 +60,7 @@ def time_in_child(
     return tuple(Timing(**timing) for timing in answer["timings"])
 
 
-def _ask(candidates: Sequence[Candidate], job: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _ask(candidates: Sequence[TimedModel], job: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     blobs, entries = [], []
     for candidate in candidates:
         arrays = [np.ascontiguousarray(array) for array in candidate.inputs]
@@ -106,7 +106,7 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
             place += array.nbytes
             arrays.append(array)
         candidates.append(
-            Candidate(
+            TimedModel(
                 name=entry["name"],
                 engine=entry["engine"],
                 model=model,
@@ -121,7 +121,7 @@ def _attempt(job: dict[str, Any], data: memoryview) -> dict[str, Any]:
         candidates,
         reference=job.get("reference", candidates[0].name),
         threads=job["threads"],
-        plan=Plan(**job["plan"]),
+        plan=TimingPlan(**job["plan"]),
     )
     if job["job"] == "trial":
         return {"load_ms": (clock.monotonic() - started) * 1e3, "peak_rss_kb": _peak_rss_kb()}

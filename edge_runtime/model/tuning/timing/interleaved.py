@@ -47,7 +47,7 @@ take a core from the candidate that is measured next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TimedModel:
     """A model to be timed.
 
     Attributes:
@@ -73,7 +73,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TimingPlan:
     """Length of a measurement.
 
     Attributes:
@@ -133,7 +133,7 @@ class Timing:
 class _Runner:
     """A loaded candidate and its figures so far."""
 
-    def __init__(self, candidate: Candidate, threads: int) -> None:
+    def __init__(self, candidate: TimedModel, threads: int) -> None:
         self.name = candidate.name
         self.engine = engines.load(
             candidate.engine, candidate.model, EngineOptions(threads=threads), candidate.providers
@@ -198,11 +198,11 @@ def process_cpu() -> float:
 
 
 def time_interleaved(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedModel],
     *,
     reference: str,
     threads: int = 1,
-    plan: Plan | None = None,
+    plan: TimingPlan | None = None,
     clock: Clock | None = None,
     cpu: Callable[[], float] = process_cpu,
 ) -> tuple[Timing, ...]:
@@ -223,7 +223,7 @@ def time_interleaved(
         ValueError: the reference is not among the candidates, or two have the same name.
         EngineError: an engine refuses a model or its windows.
     """
-    plan, clock = plan or Plan(), clock or SystemClock()
+    plan, clock = plan or TimingPlan(), clock or SystemClock()
     names = [candidate.name for candidate in candidates]
     if reference not in names or len(set(names)) != len(names):
         raise ValueError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge_runtime import schema
 from edge_runtime.errors import EngineError, IncompatibleError
-from edge_runtime.model.tuning.timing.child import Trial, time_in_child, trial
-from edge_runtime.model.tuning.timing.interleaved import Candidate, Plan, Timing
+from edge_runtime.model.tuning.timing.child import CandidateTrial, time_in_child, trial
+from edge_runtime.model.tuning.timing.interleaved import TimedModel, Timing, TimingPlan
 from edge_runtime.model.tuning.timing.machine import Machine, available_cores, this_machine
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class Measurement:
 
 
 def measure(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedModel],
     *,
     reference: str,
     threads: Sequence[int] | None = None,
-    plan: Plan | None = None,
+    plan: TimingPlan | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Measurement:
     """Try each candidate in a process of its own, then time those that ran against one another in a further one.
@@ -82,7 +82,7 @@ def measure(
         ValueError: the reference is not among the candidates, or two have the same name.
         EngineError: the reference cannot run here, or a candidate that ran alone failed beside the others.
     """
-    plan = plan or Plan()
+    plan = plan or TimingPlan()
     names = [candidate.name for candidate in candidates]
     if reference not in names or len(set(names)) != len(names):
         raise ValueError(f"candidates need different names, one of them '{reference}'; got {', '.join(names)}")
@@ -104,7 +104,7 @@ def measure(
     )
 
 
-def _with_trial(timing: Timing, alone: Trial) -> Timing:
+def _with_trial(timing: Timing, alone: CandidateTrial) -> Timing:
     return replace(timing, load_ms=alone.load_ms, peak_rss_kb=alone.peak_rss_kb)
 
 
@@ -112,7 +112,7 @@ def measure_bundle(
     bundle: Bundle,
     *,
     threads: Sequence[int] | None = None,
-    plan: Plan | None = None,
+    plan: TimingPlan | None = None,
     engines: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Measurement:
@@ -139,7 +139,7 @@ def measure_bundle(
     )
 
     failed: dict[str, str] = {}
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, TimedModel] = {}
     for variant in bundle.manifest.variants:
         reasons = refusals(variant)
         if not reasons:
@@ -150,7 +150,7 @@ def measure_bundle(
             failed[variant.name] = "; ".join(reasons)
             continue
         windows, _ = bundle.golden(variant.name)
-        candidates[variant.name] = Candidate(
+        candidates[variant.name] = TimedModel(
             name=variant.name,
             engine=engine,
             model=bundle.read_variant(variant.name),

@@ -10,7 +10,7 @@ from edge_export.metrics import REFERENCE
 from edge_export.package.bundles import TEACHER
 from edge_export.package.pack import VariantSource
 from edge_runtime.model.bundle.variants import arrange, engine_for
-from edge_runtime.model.tuning.timing import Candidate, measure
+from edge_runtime.model.tuning.timing import TimedModel, measure
 
 COMPARED = 16
 """Windows that all of them are timed on, evenly spread."""
@@ -37,5 +37,5 @@ def against_teacher(
     return {timing.name: {"p50_us": timing.p50_us, "times_faster": 1 / timing.ratio} for timing in measured.timings}
 
 
-def _candidate(name: str, source: VariantSource, windows: Float32) -> Candidate:
-    return Candidate(name=name, engine=engine_for(source), model=source.model, inputs=(arrange(windows, source),))
+def _candidate(name: str, source: VariantSource, windows: Float32) -> TimedModel:
+    return TimedModel(name=name, engine=engine_for(source), model=source.model, inputs=(arrange(windows, source),))

@@ -17,7 +17,7 @@ from edge_export.package.rewrite import Signer, rewrite
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.manifest import Manifest, Variant
 from edge_runtime.model.bundle.bundle import open_bundle
-from edge_runtime.model.tuning.timing import Measurement, Plan
+from edge_runtime.model.tuning.timing import Measurement, TimingPlan
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """Never asks for a password: a build that waits for one in the background would wait for ever."""
@@ -34,7 +34,7 @@ def measure_on(
     bundle: str | Path,
     *,
     python: str = "python3",
-    plan: Plan | None = None,
+    plan: TimingPlan | None = None,
     ssh: Sequence[str] = SSH,
     timeout_s: float = TIMEOUT_S,
 ) -> Measurement:
@@ -56,7 +56,7 @@ def measure_on(
     """
     if not host or host.startswith("-") or host.split() != [host]:
         raise ConfigError(f"'{host}' is not a host; give it as ssh takes it, for example pi@kitchen")
-    bundle, plan = Path(bundle), plan or Plan()
+    bundle, plan = Path(bundle), plan or TimingPlan()
     with open_bundle(bundle) as opened:
         digest = opened.digest
     command = [*ssh, host, _program(python, plan)]
@@ -77,7 +77,7 @@ def measure_on(
     return found
 
 
-def _program(python: str, plan: Plan) -> str:
+def _program(python: str, plan: TimingPlan) -> str:
     """Write the one shell command: any POSIX shell, no temporary file left behind, the exit code of the measurement."""
     measure = (
         f'{shlex.quote(python)} -m edge_runtime time "$d/bundle.edge" --json '

@@ -18,7 +18,7 @@ from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.model import engines
 from edge_runtime.model.bundle.variants import arrange, engine_for
 from edge_runtime.model.engines.base import EngineOptions
-from edge_runtime.model.tuning.timing import Candidate, Measurement, Plan, measure
+from edge_runtime.model.tuning.timing import Measurement, TimedModel, TimingPlan, measure
 
 Floats = npt.NDArray[np.float32]
 
@@ -32,7 +32,7 @@ def measure_candidates(
     *,
     reference: str = REFERENCE,
     threads: Sequence[int] | None = None,
-    plan: Plan | None = None,
+    plan: TimingPlan | None = None,
     chosen_engines: Mapping[str, str] | None = None,
 ) -> Measurement:
     """Time every candidate on this machine, in turns, whatever machine it is meant for.
@@ -59,7 +59,7 @@ def measure_candidates(
         raise ConfigError("candidates need windows to be timed on")
     few = windows[spread(len(windows), WINDOWS)]
     jobs = [
-        Candidate(
+        TimedModel(
             name=candidate.name,
             engine=(chosen_engines or {}).get(candidate.name) or engine_for(candidate),
             model=candidate.model,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from edge_export.choose.surround.log_linear import Float64, cross_entropy
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_runtime.manifest.surround import OverTime
-from edge_runtime.model.over_time import Filter
+from edge_runtime.model.over_time import OverTimeFilter
 
 WEIGHTS = (0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.25)
 """Weights of one window's answer that are tried."""
@@ -102,7 +102,7 @@ def filtered(spec: OverTime, streams: Streams, answers: Float32) -> Float32:
         streams: each is a key of its own.
         answers: (n, classes) calibrated probabilities, in their order.
     """
-    own = Filter(spec, streams.hop)
+    own = OverTimeFilter(spec, streams.hop)
     state, before = None, -1
     out: Float32 = np.empty_like(answers)
     places = zip(streams.stream.tolist(), streams.slot.tolist(), answers.tolist(), strict=True)

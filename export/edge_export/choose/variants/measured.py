@@ -15,7 +15,7 @@ from edge_export.choose.variants.source import Flow, Format, engine_of, load, ru
 from edge_export.graph.onnx_graph.model import Array
 from edge_export.graph.quantize.mixed import sqnr_db
 from edge_runtime.errors import EdgeError
-from edge_runtime.model.tuning.timing import Candidate, Machine, Plan, Timing, measure
+from edge_runtime.model.tuning.timing import Machine, TimedModel, Timing, TimingPlan, measure
 
 FLOAT, AGAIN = "float", "float again"
 """Names of the file that all are compared with, and of its second load, which shows what the noise is."""
@@ -92,7 +92,7 @@ class Results:
 
 
 def measure_files(
-    float_file: File, files: Sequence[File], held_out: Sequence[Recording], flow: Flow, plan: Plan | None = None
+    float_file: File, files: Sequence[File], held_out: Sequence[Recording], flow: Flow, plan: TimingPlan | None = None
 ) -> Results:
     """Measure the float file and each variant.
 
@@ -142,9 +142,9 @@ def measure_files(
     )
 
 
-def _plan(files: int, call_s: float) -> Plan:
+def _plan(files: int, call_s: float) -> TimingPlan:
     """Choose as many rounds as fit into `TIMING_S`: a block is five calls at least."""
-    return Plan(rounds=min(31, max(9, int(TIMING_S / (files * max(5 * call_s, 0.004))))), block_s=0.004)
+    return TimingPlan(rounds=min(31, max(9, int(TIMING_S / (files * max(5 * call_s, 0.004))))), block_s=0.004)
 
 
 def answers_of(
@@ -202,10 +202,10 @@ def classes(answers: Array) -> Array:
     return rows.argmax(axis=1) if rows.shape[1] > 1 else (rows[:, 0] > 0.5).astype(np.int64)
 
 
-def _candidate(name: str, file: File, calls: Mapping[str, Array]) -> Candidate:
+def _candidate(name: str, file: File, calls: Mapping[str, Array]) -> TimedModel:
     model = by_row_copy(file.model, calls) if file.format == "onnx" else file.model
     loaded = load(file.format, file.model)
     order = [spec.name for spec in loaded.inputs]
     loaded.close()
     arrays = tuple(calls[name][:, 0] if calls[name].shape[1:2] == (1,) else calls[name] for name in order)
-    return Candidate(name=name, engine=engine_of(file.format), model=model, inputs=arrays)
+    return TimedModel(name=name, engine=engine_of(file.format), model=model, inputs=arrays)

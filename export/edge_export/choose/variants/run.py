@@ -24,7 +24,7 @@ from edge_export.graph.quantize.int8_type import int8_type
 from edge_runtime.base.hardware.discovery import this_device
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 
 HELD_OUT, LABELLED = 64, 4096
 """Calls at most that answers are compared on, without and with labels."""
@@ -56,7 +56,7 @@ class Settings:
     formats: tuple[Format, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
     weight_bits: Literal[7, 8] | None = None
-    plan: Plan | None = None
+    plan: TimingPlan | None = None
     seconds: float = SECONDS
 
 

@@ -22,7 +22,7 @@ from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, State
 from edge_runtime.model.chain import STREAM, WINDOW
-from edge_runtime.model.chain.engine import Followed, Loaded, follow
+from edge_runtime.model.chain.engine import Followed, LoadedStage, follow
 from edge_runtime.model.engines.base import Array, TensorSpec
 
 _STEPS = 2
@@ -76,7 +76,7 @@ def fit(card: Card, files: Mapping[str, ModelFile]) -> Fitted:
             made, blame = cast("Stage", stage), f"stage {stage.name!r}"
         stages.append(made)
         try:
-            followed = follow(stages, window, {name: Loaded(file.engine, {}, 1) for name, file in files.items()})
+            followed = follow(stages, window, {name: LoadedStage(file.engine, {}, 1) for name, file in files.items()})
             _exercise(made, followed)
         except (EngineError, InputError) as error:
             raise ConfigError(f"{blame}: {error}") from error

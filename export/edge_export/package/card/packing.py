@@ -26,7 +26,7 @@ from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest import AnyOutput, InputContract, Manifest, OutputContract, Reference, SensorReference
 from edge_runtime.manifest.stages import ModelStage, Output, Port, Stage
 from edge_runtime.model.chain import STREAM, WINDOW
-from edge_runtime.model.chain.engine import Loaded, follow
+from edge_runtime.model.chain.engine import LoadedStage, follow
 from edge_runtime.model.chain.schedule import make
 from edge_runtime.model.chain.stages import EngineStage
 from edge_runtime.signal.windowing.batch import with_context
@@ -253,7 +253,7 @@ def _as_original(card: Card, fitted: Fitted, files: Mapping[str, ModelFile], gol
 
 def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:
     """Return the steps before the first answer, whether steps depend on each other, and the bytes of a key's state."""
-    loaded = {name: Loaded(file.engine, {}, 1) for name, file in files.items()}
+    loaded = {name: LoadedStage(file.engine, {}, 1) for name, file in files.items()}
     followed = follow(task.stages, (contract.window, len(contract.channels), contract.hop), loaded)
     schedule = make(followed.nodes, contract.window, contract.hop)
     wanted = task.answer or (next(iter(followed.computed[-1].gives)),)

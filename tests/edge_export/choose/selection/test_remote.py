@@ -13,11 +13,11 @@ from edge_export.choose.selection.remote import measure_on, record
 from edge_runtime.errors import BundleError, ConfigError, ConnectionFailed, EngineError
 from edge_runtime.model.bundle import archive
 from edge_runtime.model.bundle.bundle import SIGNATURE, open_bundle
-from edge_runtime.model.tuning.timing import Measurement, Plan, Timing, this_machine
+from edge_runtime.model.tuning.timing import Measurement, Timing, TimingPlan, this_machine
 from tests import models
 
 pytestmark = pytest.mark.skipif(not models.usable("onnxruntime"), reason="onnxruntime is not installed")
-QUICK = Plan(rounds=2, block_s=0.001)
+QUICK = TimingPlan(rounds=2, block_s=0.001)
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from edge_export.choose.selection.timing import answers, measure_candidates
 
 from edge_runtime.errors import ConfigError, EngineError, IncompatibleError
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 from tests import models
 
 pytestmark = pytest.mark.skipif(
     not (models.usable("onnxruntime") and models.usable("litert")), reason="onnxruntime or LiteRT is not installed"
 )
 WINDOWS = models.windows(70, 3, 16)
-QUICK = Plan(rounds=3, block_s=0.001)
+QUICK = TimingPlan(rounds=3, block_s=0.001)
 
 
 def test_both_formats_answer_the_same_windows_alike() -> None:

@@ -14,13 +14,13 @@ from edge_export.choose.variants.run import scheme_for
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 from tests.edge_export.choose.variants import models
 from tests.long_tier import some
 
 pytestmark = pytest.mark.usefixtures("models_in_this_process")
 
-QUICK = Plan(rounds=2, block_s=0.0005)
+QUICK = TimingPlan(rounds=2, block_s=0.0005)
 
 
 @pytest.mark.slow

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_runtime.answer.events.operating_point import Grid, Point, choose, front, leave_one_out, sweep, upper_bound
-from edge_runtime.answer.events.trial import Answers, Outcome, Trial, begins, judge, prepare, smooth_all
+from edge_runtime.answer.events.operating_point import (
+    Point,
+    SearchGrid,
+    choose,
+    front,
+    leave_one_out,
+    sweep,
+    upper_bound,
+)
+from edge_runtime.answer.events.trial import KeyAnswers, Outcome, Trial, begins, judge, prepare, smooth_all
 from edge_runtime.event_rule import EventRule
 from tests.edge_runtime.answer.events import reference
 from tests.edge_runtime.answer.events.streams import EPOCH, JUMP_MS, LENGTH_MS, levels, rules, windows
@@ -20,7 +28,7 @@ RULE = EventRule(name="e", label="high")
 def trial(*highs: float, step: float = 1.0, truth: tuple[tuple[float, float], ...] = (), merge_s: float = 0.0) -> Trial:
     """Windows of one second."""
     start = np.arange(len(highs), dtype=np.float64) * step
-    return prepare(Answers(start, start + 1.0, np.array(highs)), truth, gap_s=1.0, merge_s=merge_s)
+    return prepare(KeyAnswers(start, start + 1.0, np.array(highs)), truth, gap_s=1.0, merge_s=merge_s)
 
 
 @given(rules(most=1), levels().map(lambda steps: [(max(200, step), high) for step, high in steps]))
@@ -34,7 +42,7 @@ def test_beginnings_are_those_of_the_rules(of: list[EventRule], steps: list[tupl
     ]
     start = np.array([round((EPOCH + win.ms / 1000) * 1e6) / 1e6 for win in wins])
     end = np.array([round((EPOCH + (win.ms + LENGTH_MS) / 1000) * 1e6) / 1e6 for win in wins])
-    tried = prepare(Answers(start, end, np.array([win.scores[0] for win in wins])), (), gap_s=0.4, merge_s=0.0)
+    tried = prepare(KeyAnswers(start, end, np.array([win.scores[0] for win in wins])), (), gap_s=0.4, merge_s=0.0)
     found = begins(rule, tried, smooth_all(rule, tried))
     assert [(round((a - EPOCH) * 1000), round((b - EPOCH) * 1000)) for a, b in found] == expected
 
@@ -42,7 +50,7 @@ def test_beginnings_are_those_of_the_rules(of: list[EventRule], steps: list[tupl
 def test_hours_are_those_outside_the_stretches_without_gaps() -> None:
     start = np.array([0.0, 0.5, 1.0, 10.0, 10.5])
     tried = prepare(
-        Answers(start, start + 1.0, np.zeros(5)), [(1.5, 3.0), (20.0, 30.0), (-5.0, 0.25)], gap_s=1.0, merge_s=0.0
+        KeyAnswers(start, start + 1.0, np.zeros(5)), [(1.5, 3.0), (20.0, 30.0), (-5.0, 0.25)], gap_s=1.0, merge_s=0.0
     )
     assert tried.hours * 3600 == pytest.approx(2.0 - 0.5 - 0.25 + 1.5)
     assert tried.truth == [(-5.0, 0.25), (1.5, 3.0)]  # what was not recorded cannot be missed
@@ -75,7 +83,7 @@ def random_trials(seed: int, n: int) -> dict[str, list[Trial]]:
 @pytest.mark.slow
 def test_the_chosen_rule_keeps_the_rate_where_it_was_chosen_and_misses_least() -> None:
     trials = random_trials(1, 4)
-    points = sweep(RULE, trials, Grid(thresholds=16))
+    points = sweep(RULE, trials, SearchGrid(thresholds=16))
     names = list(trials)
     for rate in (1.0, 10.0, 60.0):
         best = choose(points, names, rate)

@@ -17,17 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.errors import IntegrityError
-from edge_runtime.model.bundle.archive import Archive, Limits, pack, safe_name
+from edge_runtime.model.bundle.archive import Archive, BundleLimits, pack, safe_name
 
 FILES = {"manifest.json": b"{}", "variants/a.onnx": b"model" * 100, "card.md": b"", "golden/x.npy": bytes(range(256))}
 
 
-def opened(data: bytes, tmp_path: Path, limits: Limits | None = None, keep: dict[str, int] | None = None) -> Archive:
+def opened(
+    data: bytes, tmp_path: Path, limits: BundleLimits | None = None, keep: dict[str, int] | None = None
+) -> Archive:
     path = tmp_path / "archive"
     path.write_bytes(data)
     fd = os.open(path, os.O_RDONLY)
     try:
-        archive = Archive(fd, limits or Limits(), keep or {})
+        archive = Archive(fd, limits or BundleLimits(), keep or {})
         for name in archive.entries:
             archive.read(name)
         return archive
@@ -57,7 +59,7 @@ def test_any_files_come_back_as_they_went_in(files: dict[str, bytes], tmp_path_f
     path = tmp_path_factory.mktemp("a") / "archive"
     path.write_bytes(pack(files))
     fd = os.open(path, os.O_RDONLY)
-    archive = Archive(fd, Limits(), {})
+    archive = Archive(fd, BundleLimits(), {})
     assert {name: archive.read(name) for name in archive.entries} == files
     os.close(fd)
 
@@ -219,9 +221,9 @@ def test_random_bytes_and_splices_are_refused_and_nothing_else_happens(
 def test_limits_are_kept_before_anything_is_read(tmp_path: Path) -> None:
     data = pack(FILES)
     with pytest.raises(IntegrityError, match="limit of 100"):
-        opened(data, tmp_path, Limits(max_bytes=100))
+        opened(data, tmp_path, BundleLimits(max_bytes=100))
     with pytest.raises(IntegrityError, match="4 files, more than the limit of 3"):
-        opened(data, tmp_path, Limits(max_files=3))
+        opened(data, tmp_path, BundleLimits(max_files=3))
 
 
 @pytest.fixture
@@ -229,7 +231,7 @@ def open_archive(tmp_path: Path) -> Iterator[tuple[Archive, Path]]:
     path = tmp_path / "archive"
     path.write_bytes(pack(FILES))
     fd = os.open(path, os.O_RDONLY)
-    yield Archive(fd, Limits(), {}), path
+    yield Archive(fd, BundleLimits(), {}), path
     os.close(fd)
 
 

@@ -22,7 +22,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import BundleError, EngineError, IncompatibleError, IntegrityError, ManifestError
 from edge_runtime.model import engines
 from edge_runtime.model.bundle import npy
-from edge_runtime.model.bundle.archive import Limits
+from edge_runtime.model.bundle.archive import BundleLimits
 from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.model.bundle.describe import describe
 from edge_runtime.model.bundle.golden import verify_golden
@@ -216,7 +216,7 @@ def test_a_link_to_a_bundle_is_followed(path: Path, tmp_path: Path) -> None:
 
 def test_the_size_limit_holds(path: Path) -> None:
     with pytest.raises(IntegrityError, match="limit of 1000"):
-        open_bundle(path, Limits(max_bytes=1000))
+        open_bundle(path, BundleLimits(max_bytes=1000))
 
 
 def _open_bundles(path: Path) -> int:

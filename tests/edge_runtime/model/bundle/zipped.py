@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.model.bundle import archive
-from edge_runtime.model.bundle.archive import Limits
+from edge_runtime.model.bundle.archive import BundleLimits
 
 
 def files_of(path: Path) -> dict[str, bytes]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        opened = archive.Archive(fd, Limits(), {})
+        opened = archive.Archive(fd, BundleLimits(), {})
         return {name: opened.read(name) for name in opened.entries}
     finally:
         os.close(fd)

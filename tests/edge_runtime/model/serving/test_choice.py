@@ -29,7 +29,7 @@ from edge_runtime.model.tuning import benchmark as tune
 from edge_runtime.model.tuning import compile_cache
 from edge_runtime.model.tuning.compile_cache import folder_for, kept
 from edge_runtime.model.tuning.results import WORTH_AN_ACCELERATOR, Figure, Tuning, save_tuning
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 from tests import models
 
 pytestmark = pytest.mark.skipif(
@@ -344,7 +344,7 @@ def test_a_disk_that_takes_nothing_costs_the_folder_and_nothing_else(
 @pytest.mark.slow
 def test_what_tune_compiles_is_what_runs(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Handed over in both places; what was compiled for nothing is gone."""
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     bad = dataclasses.replace(TWIN, name="bad", providers={"NoSuchExecutionProvider": {"cache": CACHE}})
     profile = dataclasses.replace(PROFILE, choices=(TWIN, bad))
     handed: list[Mapping[str, Mapping[str, str]]] = []
@@ -372,7 +372,7 @@ def test_the_first_start_measures_the_processor_alone(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An accelerator compiles for minutes, and the sensors wait."""
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     found = tune.tune_at_start(bundle, tmp_path / "tuned.json", max_threads=1, within_s=300.0)
     assert found is not None
     assert not found.gains()

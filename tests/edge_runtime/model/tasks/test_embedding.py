@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from edge_runtime.errors import BundleError, CloudRejected
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Finding
-from edge_runtime.model.tasks.embedding import Embedding, Examples
+from edge_runtime.model.tasks.embedding import Embedding, StoredExamples
 from edge_runtime.types import Float32
 from tests.edge_runtime.manifests import manifest
 
 EXAMPLES = np.array([[0, 1, 0], [0, 1, 0.1], [1, 0, 1], [1, -1, 0.5]], np.float32)
 
 
-def task(examples: Float32 | None = EXAMPLES, learnt: Examples | None = None, **more: Any) -> Embedding:
+def task(examples: Float32 | None = EXAMPLES, learnt: StoredExamples | None = None, **more: Any) -> Embedding:
     table: dict[str, Any] = {"size": 2}
     if examples is not None:
         table |= {"labels": ("east", "north"), "examples": "e.npy"}
@@ -58,13 +58,13 @@ def test_what_is_far_from_everything_is_unknown() -> None:
 
 def test_a_bundle_without_examples_knows_nothing_and_learns() -> None:
     assert one(task(None), 1.0, 0.0) == Finding("unknown", 0.0, [], {"distance": None})
-    learnt = Examples(("door",), (0,), np.array([[1.0, 0.0]], np.float32))
+    learnt = StoredExamples(("door",), (0,), np.array([[1.0, 0.0]], np.float32))
     found = one(task(None, learnt), 2.0, 0.0)
     assert (found.label, found.scores) == ("door", [1.0])
 
 
 def test_learnt_examples_stand_behind_those_of_the_bundle() -> None:
-    learnt = Examples(("door", "north"), (0, 1, 0), np.array([[-1, 0], [1, 0.01], [-1, 1]], np.float32))
+    learnt = StoredExamples(("door", "north"), (0, 1, 0), np.array([[-1, 0], [1, 0.01], [-1, 1]], np.float32))
     of = task(learnt=learnt, k=1)
     assert one(of, -1.0, 0.0).label == "door"
     assert one(of, 1.0, 0.01).label == "north"

@@ -16,11 +16,11 @@ from edge_runtime.model.serving.loading import load_model
 from edge_runtime.model.tuning import batches
 from edge_runtime.model.tuning.batches import cheapest
 from edge_runtime.model.tuning.results import file_for, load_tuning
-from edge_runtime.model.tuning.timing import Candidate, Plan, Timing
+from edge_runtime.model.tuning.timing import TimedModel, Timing, TimingPlan
 from tests import models
 from tests.edge_runtime.model.tuning.measuring import saved_figure
 
-CANDIDATE = Candidate(name="a", engine="null", model=b"", inputs=(np.zeros((4, 2), np.float32),))
+CANDIDATE = TimedModel(name="a", engine="null", model=b"", inputs=(np.zeros((4, 2), np.float32),))
 
 
 def timing(name: str, us: float) -> Timing:
@@ -43,7 +43,7 @@ def timing(name: str, us: float) -> Timing:
 def test_the_batch_that_costs_the_least_each_is_taken(calls_us: dict[int, float], most: int) -> None:
     tried = []
 
-    def timed(some: Sequence[Candidate], _plan: Plan) -> list[Timing]:
+    def timed(some: Sequence[TimedModel], _plan: TimingPlan) -> list[Timing]:
         tried.append([one.batch for one in some])
         return [timing(one.name, calls_us[one.batch]) for one in some]
 
@@ -52,7 +52,7 @@ def test_the_batch_that_costs_the_least_each_is_taken(calls_us: dict[int, float]
 
 
 def test_one_that_cannot_be_timed_is_left_as_configured(caplog: pytest.LogCaptureFixture) -> None:
-    def timed(_some: Sequence[Candidate], _plan: Plan) -> list[Timing]:
+    def timed(_some: Sequence[TimedModel], _plan: TimingPlan) -> list[Timing]:
         raise EngineError("no memory", how="raised")
 
     assert cheapest(CANDIDATE, timed) == 0
@@ -67,7 +67,7 @@ def test_tune_measures_it_and_the_model_is_then_given_no_more_at_once(
     from edge_runtime.tools.cli import main  # noqa: PLC0415
 
     bundle = models.tiny_bundle(tmp_path / "watch.edge", variants=("onnx-fp32",))
-    monkeypatch.setattr(batches, "PLAN", Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(batches, "PLAN", TimingPlan(rounds=3, block_s=0.001))
     assert main(["tune", str(bundle), "--threads", "1"]) == 0
     with open_bundle(bundle) as opened:
         found = load_tuning(opened, file_for(bundle))

@@ -31,7 +31,7 @@ from edge_runtime.model.serving.loading import load_model
 from edge_runtime.model.tuning import benchmark as tune
 from edge_runtime.model.tuning import results as tuning_file
 from edge_runtime.model.tuning.results import Figure, Setting, Tuning
-from edge_runtime.model.tuning.timing import Candidate, Machine, Plan, Timing, child
+from edge_runtime.model.tuning.timing import Machine, TimedModel, Timing, TimingPlan, child
 from edge_runtime.tools.cli import main
 from tests import models
 
@@ -132,7 +132,7 @@ def test_every_variant_is_timed_in_every_engine_and_every_refusal_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken once by not probing: the wrong variant was timed, and here `refused` lacked it."""
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     elsewhere = dataclasses.replace(models.variant("onnx-int8"), targets=("riscv64",))
     path = models.tiny_bundle(tmp_path, variants=[*BOTH, elsewhere, _copy("wrong")])
     spoil_golden(path, "wrong")
@@ -157,7 +157,7 @@ def test_accelerators_of_the_board_are_tried_and_are_the_operators_to_choose(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that works (the processor under another name), one that is not there, one that needs another compiler."""
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     profile = Profile(
         family="x",
         model="a board",
@@ -224,7 +224,7 @@ def test_less_time_means_fewer_rounds(bundle: Path) -> None:
     plans = [tune._plan(reports, 1, seconds) for seconds in (6.0, 12.0, 1000.0, math.inf)]
     rounds = [plan.rounds for plan in plans]
     assert rounds == sorted(rounds)
-    assert rounds[0] < rounds[1] < rounds[2] == rounds[3] == Plan().rounds
+    assert rounds[0] < rounds[1] < rounds[2] == rounds[3] == TimingPlan().rounds
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_one_that_takes_the_others_down_is_refused_alone(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
     def time_interleaved(
-        some: Sequence[Candidate], *, reference: str, threads: int, plan: Plan, timeout_s: float
+        some: Sequence[TimedModel], *, reference: str, threads: int, plan: TimingPlan, timeout_s: float
     ) -> tuple[Timing, ...]:
         assert plan.rounds > 0
         assert timeout_s > 0
@@ -483,7 +483,7 @@ def test_the_first_start_measures_where_it_may_and_the_second_recalls(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     path = tmp_path / "tuned.json"
     first = load_model(config(bundle, path, tune_at_start_s=300.0))
     first.close()

@@ -13,7 +13,7 @@ from edge_runtime.io.recordings.tally import Tally
 from edge_runtime.io.sources.recording import RecordingConfig
 from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.config import WindowConfig
-from edge_runtime.tools.batch.job import Figures, Group, Job, Totals, grouped, joined
+from edge_runtime.tools.batch.job import Group, GroupFigures, Job, Totals, grouped, joined
 
 
 def layout(**fields: object) -> RecordingConfig:
@@ -24,8 +24,8 @@ def files(*keys: str) -> list[tuple[Path, str]]:
     return [(Path(f"{i}.csv"), key) for i, key in enumerate(keys)]
 
 
-def keys(*names: str) -> Figures:
-    return Figures.of(names, Metrics(), Tally(), None, {})
+def keys(*names: str) -> GroupFigures:
+    return GroupFigures.of(names, Metrics(), Tally(), None, {})
 
 
 def test_files_are_answered_apart_unless_they_have_a_key_in_common() -> None:
@@ -75,11 +75,11 @@ def test_a_job_is_another_one_once_what_its_answers_depend_on_has_changed(tmp_pa
 
 def test_figures_survive_the_disk_and_anything_else_is_no_figures() -> None:
     score = Score(("a", "b"), Labels(0.02, 0.1))
-    figures = Figures.of(["w"], Metrics(), Tally(), score, {"a.csv": "why"})
-    assert Figures.from_json(figures.to_json()) == figures
+    figures = GroupFigures.of(["w"], Metrics(), Tally(), score, {"a.csv": "why"})
+    assert GroupFigures.from_json(figures.to_json()) == figures
     for other in (b"", b"[]", b"{}", figures.to_json()[:-9]):
         with pytest.raises(ValueError, match=r"."):
-            Figures.from_json(other)
+            GroupFigures.from_json(other)
 
 
 def test_totals_are_sums() -> None:
@@ -88,6 +88,6 @@ def test_totals_are_sums() -> None:
     metrics.dropped["late"] = 1
     totals = Totals(None)
     for _ in range(2):
-        totals.add(Figures.of(["w"], metrics, Tally(), None, {}))
+        totals.add(GroupFigures.of(["w"], metrics, Tally(), None, {}))
     assert totals.plain()["counts"] == {"samples_total": 6}
     assert totals.plain()["dropped"] == {"late": 2}

@@ -10,11 +10,11 @@ import pytest
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.recordings.tally import Tally
 from edge_runtime.metrics import Metrics
-from edge_runtime.tools.batch.job import Figures, Group
+from edge_runtime.tools.batch.job import Group, GroupFigures
 from edge_runtime.tools.batch.parts import Parts
 from edge_runtime.tools.batch.table import write_all
 
-DONE = Figures.of(["w"], Metrics(), Tally(), None, {})
+DONE = GroupFigures.of(["w"], Metrics(), Tally(), None, {})
 
 
 @pytest.fixture

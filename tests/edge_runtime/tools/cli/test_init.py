@@ -199,10 +199,10 @@ def test_a_signal_while_files_are_written_leaves_all_of_them_or_none(
 
 
 def test_state_of_an_application_below_etc_lies_below_var(folder: Path) -> None:
-    place = setting_up.Place(Path("/etc/hall/app.toml"), None)
+    place = setting_up.SetupFiles(Path("/etc/hall/app.toml"), None)
     options = InitOptions(name="hall")
     assert setting_up.state_folder(place, options) == Path("/var/lib/hall")
-    assert setting_up.state_folder(setting_up.Place(folder / "app.toml", None), options) == folder / "state"
+    assert setting_up.state_folder(setting_up.SetupFiles(folder / "app.toml", None), options) == folder / "state"
 
 
 class Terminal:

@@ -19,7 +19,7 @@ from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.model.tuning import benchmark as tune
 from edge_runtime.model.tuning import compile_cache
 from edge_runtime.model.tuning.results import Figure, Tuning
-from edge_runtime.model.tuning.timing import Plan
+from edge_runtime.model.tuning.timing import TimingPlan
 from edge_runtime.tools.cli import main
 from edge_runtime.tools.cli.tune import _lines
 from tests import models
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def bundle(tmp_path: Path, made: bytes, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tune, "_plan", lambda *_: Plan(rounds=3, block_s=0.001))
+    monkeypatch.setattr(tune, "_plan", lambda *_: TimingPlan(rounds=3, block_s=0.001))
     path = tmp_path / "tiny.edge"
     path.write_bytes(made)
     return path

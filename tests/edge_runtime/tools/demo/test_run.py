@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from edge_runtime.tools.demo.run import first_stamp
-from edge_runtime.tools.demo.schedule import PAUSE_S, Recording, plan
+from edge_runtime.tools.demo.schedule import PAUSE_S, ExerciseSet, plan
 
 
 def test_a_run_begins_behind_what_the_one_before_has_played_faster_than_time_passes(tmp_path: Path) -> None:
     """Mutation: it begins now: the clock of each watch goes back, and the log says so, a line for each."""
-    recordings = [Recording(1, "walk", np.zeros((500, 1), np.float32))] * 8
+    recordings = [ExerciseSet(1, "walk", np.zeros((500, 1), np.float32))] * 8
     base = first_stamp(tmp_path, 1000.7)
     assert base == 1000.0
     played = max(turn.end for turn in plan(recordings, 8, base, 50.0))

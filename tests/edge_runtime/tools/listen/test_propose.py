@@ -15,7 +15,7 @@ from edge_runtime.tools.listen.propose import answered, observations_of, propose
 from edge_runtime.tools.listen.report import describe, describe_trial
 from edge_runtime.tools.listen.stamps import duration, find_stamps
 from edge_runtime.tools.listen.training import propose_contract
-from edge_runtime.tools.listen.trial import Trial, try_table
+from edge_runtime.tools.listen.trial import DraftTrial, try_table
 from tests.edge_runtime.tools.listen.traffic import CLIMATE, IMU, MOTION, T0, best, contract, messages, mixed, triad
 
 G = 9.80665
@@ -251,7 +251,7 @@ def test_a_clock_that_is_far_off_is_so_in_days_or_years(seconds: float, said: st
 
 
 def test_no_example_of_what_was_left_out_is_no_empty_end() -> None:
-    lines = describe_trial(Trial(samples=1, keys={"m1": 1}, refused=Counter({"duplicate": 42})), 1.0)
+    lines = describe_trial(DraftTrial(samples=1, keys={"m1": 1}, refused=Counter({"duplicate": 42})), 1.0)
     assert "left out: 42 duplicate" in lines
 
 

@@ -12,7 +12,7 @@ from edge_runtime.io.recordings.capture import Message
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.propose import Proposal, observations_of, propose
-from edge_runtime.tools.listen.trial import Trial, try_table
+from edge_runtime.tools.listen.trial import DraftTrial, try_table
 
 T0 = 1_700_000_000.0
 
@@ -51,7 +51,7 @@ def mixed(*parts: Sequence[Message], seed: int = 1) -> list[Message]:
     return sorted((message for part in parts for message in part), key=lambda one: (one.received, rng.random()))
 
 
-def best(traffic: Sequence[Message], wanted: InputContract, filters: Sequence[str] = ()) -> tuple[Proposal, Trial]:
+def best(traffic: Sequence[Message], wanted: InputContract, filters: Sequence[str] = ()) -> tuple[Proposal, DraftTrial]:
     """The first proposal, and what it makes of the traffic."""
     capture = Capture(traffic)
     proposals = propose(capture, observations_of(capture), wanted, filters)

@@ -12,12 +12,12 @@ import pytest
 
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SimulatedClock
-from edge_runtime.tools.record.labels import MAX_LABEL, Labels
+from edge_runtime.tools.record.labels import MAX_LABEL, CurrentLabel
 
 
 def test_the_first_name_is_current_and_keys_choose() -> None:
     seen: list[str] = []
-    labels = Labels(["walking", "sitting"], changed=lambda: seen.append(labels.current))
+    labels = CurrentLabel(["walking", "sitting"], changed=lambda: seen.append(labels.current))
     assert labels.current == "walking"
     labels.press("2")
     labels.press("9")
@@ -28,14 +28,14 @@ def test_the_first_name_is_current_and_keys_choose() -> None:
 
 
 def test_without_names_nothing_pauses_and_no_key_does_anything() -> None:
-    labels = Labels([])
+    labels = CurrentLabel([])
     labels.press("120 ")
     labels.feed(b"walking\n")
     assert labels.current == ""
 
 
 def test_lines_are_labels_whole_or_in_pieces() -> None:
-    labels = Labels(["walking"])
+    labels = CurrentLabel(["walking"])
     labels.feed(b"sit")
     assert labels.current == "walking"
     labels.feed(b"ting\n")
@@ -47,7 +47,7 @@ def test_lines_are_labels_whole_or_in_pieces() -> None:
 def test_a_moment_has_the_label_that_held_then() -> None:
     """Mutation that this finds: rows that waited for others get the label of the time of writing."""
     clock = SimulatedClock(100.0)
-    labels = Labels(["walking", "sitting"], clock=clock)
+    labels = CurrentLabel(["walking", "sitting"], clock=clock)
     clock.advance(10)
     labels.press("2")
     clock.advance(10)
@@ -59,13 +59,13 @@ def test_a_moment_has_the_label_that_held_then() -> None:
 
 @pytest.mark.parametrize("line", [b"x" * (MAX_LABEL + 1), b"a\x1bb", b"\xff\x00"])
 def test_a_line_that_is_no_label_changes_nothing(line: bytes) -> None:
-    labels = Labels(["walking"])
+    labels = CurrentLabel(["walking"])
     labels.feed(line + b"\n")
     assert labels.current == "walking"
 
 
 def test_a_line_without_end_costs_bounded_memory() -> None:
-    labels = Labels(["walking"])
+    labels = CurrentLabel(["walking"])
     for _ in range(1000):
         labels.feed(b"x" * 10_000)
     labels.feed(b"\nrunning\n")
@@ -74,7 +74,7 @@ def test_a_line_without_end_costs_bounded_memory() -> None:
 
 def test_a_pipe_is_read_on_the_loop_and_its_end_is_no_matter() -> None:
     out, into = os.pipe()
-    loop, labels = Loop(), Labels(["walking"])
+    loop, labels = Loop(), CurrentLabel(["walking"])
     with labels.read_from(out, loop) as terminal:
         assert not terminal
         os.write(into, b"sitting\n")
@@ -90,7 +90,7 @@ def test_a_pipe_is_read_on_the_loop_and_its_end_is_no_matter() -> None:
 def test_a_pipe_that_nobody_may_read_is_left_alone() -> None:
     with Path(os.devnull).open("rb") as nothing:
         loop = Loop()
-        with Labels(["walking"]).read_from(nothing.fileno(), loop) as terminal:
+        with CurrentLabel(["walking"]).read_from(nothing.fileno(), loop) as terminal:
             assert not terminal
         loop.close()
 
@@ -99,7 +99,7 @@ def test_a_terminal_hands_over_single_keys_and_is_as_before_afterwards() -> None
     """Mutation that this finds: the terminal stays without echo after the end."""
     pid, main = pty.fork()  # the child has the terminal in its foreground, as a shell's command has
     if not pid:
-        loop, labels = Loop(), Labels(["walking", "sitting"])
+        loop, labels = Loop(), CurrentLabel(["walking", "sitting"])
         before = termios.tcgetattr(0)
         with labels.read_from(0, loop) as terminal:
             os.write(1, b"ready")

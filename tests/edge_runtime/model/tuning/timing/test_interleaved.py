@@ -14,7 +14,7 @@ from edge_runtime.errors import EngineError
 from edge_runtime.model import engines
 from edge_runtime.model.engines import null
 from edge_runtime.model.engines.base import Array, TensorSpec
-from edge_runtime.model.tuning.timing import Candidate, Plan, time_interleaved
+from edge_runtime.model.tuning.timing import TimedModel, TimingPlan, time_interleaved
 from edge_runtime.model.tuning.timing.interleaved import median_interval
 
 WINDOWS = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -63,8 +63,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     return use
 
 
-def candidate(name: str, cost: float) -> Candidate:
-    return Candidate(name=name, engine="fake", model=str(cost).encode(), inputs=(WINDOWS,))
+def candidate(name: str, cost: float) -> TimedModel:
+    return TimedModel(name=name, engine="fake", model=str(cost).encode(), inputs=(WINDOWS,))
 
 
 def test_quiet_machine_gives_the_true_times(simulated: Callable[[Machine], None]) -> None:
@@ -81,7 +81,7 @@ def test_quiet_machine_gives_the_true_times(simulated: Callable[[Machine], None]
     assert fast.cpu_us == pytest.approx(100)
     assert (slow.ratio, slow.ratio_low, slow.ratio_high) == (1, 1, 1)
     assert fast.ratio == pytest.approx(0.25)
-    assert fast.rounds == Plan().rounds
+    assert fast.rounds == TimingPlan().rounds
     assert fast.calls == 61 * 50  # blocks of 5 ms
 
 
@@ -120,7 +120,7 @@ def test_turns_are_taken_round_by_round_in_changing_order_over_all_windows(
     time_interleaved(
         [candidate(n, c) for n, c in zip(names, costs, strict=True)],
         reference="a",
-        plan=Plan(rounds=6, block_s=0.006, warm_up=1),
+        plan=TimingPlan(rounds=6, block_s=0.006, warm_up=1),
         clock=machine.clock,
     )
     turns = [machine.seen[0][0]]
@@ -135,8 +135,8 @@ def test_turns_are_taken_round_by_round_in_changing_order_over_all_windows(
 
 def test_a_real_engine_is_timed() -> None:
     model = null.describe((6,), 2)
-    one, two = (Candidate(name=n, engine="null", model=model, inputs=(WINDOWS,)) for n in "ab")
-    timings = time_interleaved([one, two], reference="a", threads=1, plan=Plan(rounds=6, block_s=0.002))
+    one, two = (TimedModel(name=n, engine="null", model=model, inputs=(WINDOWS,)) for n in "ab")
+    timings = time_interleaved([one, two], reference="a", threads=1, plan=TimingPlan(rounds=6, block_s=0.002))
     for timing in timings:
         assert 0 < timing.min_us <= timing.p50_us <= timing.p95_us
         assert timing.ratio_low <= timing.ratio <= timing.ratio_high
@@ -145,7 +145,7 @@ def test_a_real_engine_is_timed() -> None:
 
 
 def test_a_candidate_that_does_not_take_its_windows_is_named() -> None:
-    wrong = Candidate(name="wide", engine="null", model=null.describe((7,), 2), inputs=(WINDOWS,))
+    wrong = TimedModel(name="wide", engine="null", model=null.describe((7,), 2), inputs=(WINDOWS,))
     with pytest.raises(EngineError, match="wide does not take the windows"):
         time_interleaved([wrong], reference="wide")
 
@@ -159,13 +159,13 @@ def test_names_must_differ_and_hold_the_reference(names: tuple[str, str]) -> Non
 @pytest.mark.parametrize("inputs", [(), (WINDOWS[:0],), (WINDOWS, WINDOWS[:2])])
 def test_a_candidate_needs_windows(inputs: tuple[Array, ...]) -> None:
     with pytest.raises(ValueError, match="windows"):
-        Candidate(name="a", engine="null", model=b"", inputs=inputs)
+        TimedModel(name="a", engine="null", model=b"", inputs=inputs)
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"block_s": 0}, {"warm_up": -1}, {"block_s": float("nan")}])
 def test_a_plan_makes_sense(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="rounds"):
-        Plan(**wrong)  # type: ignore[arg-type]
+        TimingPlan(**wrong)  # type: ignore[arg-type]
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))

@@ -16,14 +16,14 @@ from edge_runtime.errors import EngineError, IncompatibleError
 from edge_runtime.model.bundle import archive, npy
 from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.model.engines import null
-from edge_runtime.model.tuning.timing import Candidate, Measurement, Plan, measure, measure_bundle
+from edge_runtime.model.tuning.timing import Measurement, TimedModel, TimingPlan, measure, measure_bundle
 from edge_runtime.model.tuning.timing.child import trial
 from edge_runtime.tools.cli import main
 from tests import models
 
 DIES = "import os, signal, sys\nprint('last words', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)"
 BOTH = ("onnx-fp32", "tflite-int8")
-QUICK = Plan(rounds=3, block_s=0.001)
+QUICK = TimingPlan(rounds=3, block_s=0.001)
 WINDOWS = np.zeros((3, 6), np.float32)
 needs_onnx = pytest.mark.skipif(not models.usable("onnxruntime"), reason="onnxruntime is not installed")
 needs_both = pytest.mark.skipif(
@@ -31,8 +31,8 @@ needs_both = pytest.mark.skipif(
 )
 
 
-def quiet(name: str, size: int = 6) -> Candidate:
-    return Candidate(name=name, engine="null", model=null.describe((size,), 2), inputs=(WINDOWS,))
+def quiet(name: str, size: int = 6) -> TimedModel:
+    return TimedModel(name=name, engine="null", model=null.describe((size,), 2), inputs=(WINDOWS,))
 
 
 class Stub:
@@ -43,9 +43,9 @@ class Stub:
         self._package.mkdir()
         monkeypatch.syspath_prepend(str(folder))
 
-    def candidate(self, body: str) -> Candidate:
+    def candidate(self, body: str) -> TimedModel:
         (self._package / "__init__.py").write_text(body)
-        return Candidate(name="odd", engine="onnxruntime", model=b"", inputs=(WINDOWS,))
+        return TimedModel(name="odd", engine="onnxruntime", model=b"", inputs=(WINDOWS,))
 
 
 @pytest.fixture

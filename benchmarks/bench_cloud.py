@@ -71,14 +71,14 @@ def encoded(window: Any) -> tuple[bytes, int]:
 
 
 def serve_ours(model: Callable[[Any], Any], delay_ms: float) -> None:
-    from edge_runtime.base.oip import TensorSpec  # noqa: PLC0415 - see the module
+    from edge_runtime.base.oip import OipTensor  # noqa: PLC0415 - see the module
     from edge_runtime.operate.server.batcher import ServedModel  # noqa: PLC0415
     from edge_runtime.operate.server.server import ServeConfig, Server  # noqa: PLC0415
 
     served = ServedModel(
         name="bench",
-        inputs=(TensorSpec("window", "FP32", (-1, CHANNELS, SAMPLES)),),
-        outputs=(TensorSpec("scores", "FP32", (-1, CLASSES)),),
+        inputs=(OipTensor("window", "FP32", (-1, CHANNELS, SAMPLES)),),
+        outputs=(OipTensor("scores", "FP32", (-1, CLASSES)),),
         predict=lambda x: {"scores": model(x["window"])},
         max_batch=32,
     )

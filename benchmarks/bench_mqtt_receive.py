@@ -51,7 +51,7 @@ def serve(port: int, version: int, qos: int, count: int, payload: int) -> None:
         conn, _ = server.accept()
         with conn:
             conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            parser = packets.Parser(None)
+            parser = packets.PacketParser(None)
             subscribed = False
             while not subscribed:
                 for first, body in parser.feed(conn.recv(65_536)):  # type: ignore[misc]

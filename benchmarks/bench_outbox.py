@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.report import spread
 from edge_runtime.clock import SystemClock
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.outbox.schema import Database, connect_sqlite
 
 BODY_BYTES = 1_200
 TAKE = 64
@@ -40,7 +40,7 @@ ANY_BYTES = 2**30
 class Rewritten:
     """A connection that runs other pragmas than it was given, to measure the ones that were chosen."""
 
-    def __init__(self, db: Connection, instead: dict[str, str]) -> None:
+    def __init__(self, db: Database, instead: dict[str, str]) -> None:
         self._db = db
         self._instead = instead
 

@@ -113,7 +113,7 @@ class Feeder:
                 threading.Thread(target=self._serve, args=self._server.accept()[:1], daemon=True).start()
 
     def _serve(self, conn: socket.socket) -> None:
-        parser = packets.Parser(None)
+        parser = packets.PacketParser(None)
         with conn:
             conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             subscribed = False

@@ -26,7 +26,7 @@ from benchmarks.bench_wake_words import broker, wait_for
 from benchmarks.floods import GOAL_MS, HONEST_PER_S, KEYS, PATIENCE_S, TICK_S, Peer
 from benchmarks.programs import on_first_core
 from benchmarks.report import Goal, Report
-from edge_runtime.io.mqtt.packets import V311, Subscribe, Subscription, encode_subscribe
+from edge_runtime.io.mqtt.packets import V311, Subscribe, SubscribeFilter, encode_subscribe
 from edge_runtime.manifest import Channel
 from edge_runtime.manifest.frames import Frame, frame_names
 from tests.edge_runtime.base.media.pictures import jpeg, picture, tall_png
@@ -80,7 +80,7 @@ def run(costly: bytes, bundle: Path, folder: Path) -> tuple[list[float], int, fl
 
 def _play(port: int, costly: bytes) -> tuple[list[float], int]:
     publisher, stranger, hears = (Peer(port, one) for one in ("honest", "costly", "hears"))
-    hears.sock.sendall(encode_subscribe(Subscribe(1, (Subscription(b"edge/+/prediction", 0),)), V311))
+    hears.sock.sendall(encode_subscribe(Subscribe(1, (SubscribeFilter(b"edge/+/prediction", 0),)), V311))
     small, waiting, latencies = jpeg(picture(60, 80)), defaultdict[str, deque[float]](deque), list[float]()
     began, sent, bad = time.monotonic(), 0, 0
     while (passed := time.monotonic() - began) < SECONDS or (any(waiting.values()) and passed < SECONDS + PATIENCE_S):

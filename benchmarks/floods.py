@@ -32,9 +32,9 @@ from edge_runtime.io.mqtt.packets import (
     PUBACK,
     V311,
     Connect,
-    Parser,
+    PacketParser,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     encode_ack,
     encode_connect,
     encode_publish,
@@ -127,7 +127,7 @@ class Peer:
         self.sock = socket.create_connection(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.sendall(encode_connect(Connect(name)))
-        self._parser = Parser(V311, 2**24)
+        self._parser = PacketParser(V311, 2**24)
         self._ids = 0
         while not self._parser.feed(self.sock.recv(4096)):
             pass
@@ -189,7 +189,7 @@ class _Turn:
     def __init__(self, port: int, flood: Flood, qos: int, seconds: float) -> None:
         self._flood, self._qos, self._seconds = flood, qos, seconds
         self._publisher, self._flooder, self._subscriber = (Peer(port, one) for one in ("honest", "flood", "hears"))
-        wanted = Subscribe(1, (Subscription(b"edge/+/prediction", qos),))
+        wanted = Subscribe(1, (SubscribeFilter(b"edge/+/prediction", qos),))
         self._subscriber.sock.sendall(encode_subscribe(wanted, V311))
         self._rng = np.random.default_rng()
         self._values = np.round(signals(KEYS, RECORDED * SAMPLES, 6), 4)

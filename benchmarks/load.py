@@ -34,7 +34,7 @@ from edge_runtime.io.mqtt.packets import (
     V5,
     V311,
     Packet,
-    Parser,
+    PacketParser,
     decode_connect,
     encode_ack,
     encode_publish,
@@ -212,7 +212,7 @@ class _Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.parser = Parser(None, 4 * 2**20)
+        self.parser = PacketParser(None, 4 * 2**20)
         self.replies = bytearray()
         """What waits for the end of the chunk that is being sent."""
 

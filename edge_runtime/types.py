@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     """True where the score lies below the threshold."""
 
 
-class Line:
+class JsonLine:
     """Base of all that is written as a line of JSON, answers first of all."""
 
     def to_json(self) -> bytes:
@@ -59,7 +59,7 @@ class Line:
 
 
 @dataclass
-class WindowAnswer(Line):
+class WindowAnswer(JsonLine):
     """Base of the answers for one window.
 
     Neither frozen nor slotted, because one is built for every window: freezing makes construction four times slower,
@@ -143,7 +143,7 @@ class FinalAnswer(WindowAnswer):
 
 
 @dataclass
-class Event(Line):
+class Event(JsonLine):
     """The beginning or the end of an event: what the predictions of a key come to over time, by an event rule."""
 
     id: str

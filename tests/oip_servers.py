@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.operate.server.batcher import ServedModel
 
 CHANNELS, SAMPLES, CLASSES = 3, 8, 4
 WEIGHTS = np.linspace(-1, 1, CHANNELS * SAMPLES * CLASSES, dtype=np.float32).reshape(CHANNELS * SAMPLES, CLASSES)
-WINDOW = TensorSpec("window", "FP32", (-1, CHANNELS, SAMPLES))
+WINDOW = OipTensor("window", "FP32", (-1, CHANNELS, SAMPLES))
 
 # -- models ------------------------------------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ def linear_model(name: str = "linear", **changes: Any) -> ServedModel:
     """A model with two outputs of different types."""
     specs: dict[str, Any] = {
         "inputs": (WINDOW,),
-        "outputs": (TensorSpec("scores", "FP32", (-1, CLASSES)), TensorSpec("label", "INT64", (-1,))),
+        "outputs": (OipTensor("scores", "FP32", (-1, CLASSES)), OipTensor("label", "INT64", (-1,))),
         "predict": lambda x: {"scores": scores(x["window"]), "label": scores(x["window"]).argmax(1)},
     }
     return ServedModel(name=name, **{**specs, **changes})
@@ -52,8 +52,8 @@ def echo_model(datatype: str) -> ServedModel:
     """A model that answers what it is asked, for one datatype."""
     return ServedModel(
         name=f"echo_{datatype}",
-        inputs=(TensorSpec("x", datatype, (-1, -1)),),
-        outputs=(TensorSpec("y", datatype, (-1, -1)),),
+        inputs=(OipTensor("x", datatype, (-1, -1)),),
+        outputs=(OipTensor("y", datatype, (-1, -1)),),
         predict=lambda x: {"y": x["x"]},
         max_batch=1000,
     )
@@ -70,7 +70,7 @@ class Moody:
         return ServedModel(
             name="moody",
             inputs=(WINDOW,),
-            outputs=(TensorSpec("scores", "FP32", (-1, -1)),),
+            outputs=(OipTensor("scores", "FP32", (-1, -1)),),
             predict=lambda x: {"scores": self.behave(x["window"])},
         )
 

@@ -52,7 +52,7 @@ from edge_runtime.types import Correction, Done, FinalAnswer
 
 if TYPE_CHECKING:
     from edge_runtime.app.composition.cloud_path import CloudPath
-    from edge_runtime.io.sources.mqtt import Broker
+    from edge_runtime.io.sources.mqtt import BrokerSubscriber
     from edge_runtime.operate.governor.governor import Governor
     from edge_runtime.operate.update.updates import Updates
 
@@ -242,10 +242,10 @@ class App:
         config = self.config
         if config.update is None:
             return None
-        from edge_runtime.operate.update.config import Setting  # noqa: PLC0415 - only what the application names
+        from edge_runtime.operate.update.config import UpdateSurroundings  # noqa: PLC0415 - only what the application names
         from edge_runtime.operate.update.updates import Updates  # noqa: PLC0415 - only what the application names
 
-        setting = Setting(
+        setting = UpdateSurroundings(
             config.model,
             self._window,
             config.gate.threshold,
@@ -265,7 +265,7 @@ class App:
 
     def _source(self, position: int, config: SourceConfig) -> Source:
         name = f"source[{position}]"
-        clients: Mapping[str, Broker] = self.brokers.clients
+        clients: Mapping[str, BrokerSubscriber] = self.brokers.clients
         share = self._part.share
         if config.type == "mqtt" and by_topic(config) and not share.everything:
             clients = {config.broker: OwnTopics(clients[config.broker], config, share, self.metrics)}

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, InferResponse, Parameter, TensorSpec
+from edge_runtime.base.oip import Array, InferResponse, OipTensor, Parameter
 from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.config import CloudConfig
@@ -32,8 +32,8 @@ class ModelMetadata:
     name: str
     versions: tuple[str, ...] = ()
     platform: str = ""
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
+    inputs: tuple[OipTensor, ...] = ()
+    outputs: tuple[OipTensor, ...] = ()
 
     @property
     def batched(self) -> bool:
@@ -128,7 +128,7 @@ class CloudClient(ABC):
             self._known = self._fetch_metadata(self._clock.monotonic() + self._config.deadline_s)
         return self._known
 
-    def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[str] = ()) -> None:
+    def check(self, inputs: Sequence[OipTensor], outputs: Sequence[str] = ()) -> None:
         """Make sure that the model takes what this device will send, before the first hard case.
 
         Args:
@@ -202,7 +202,7 @@ class CloudClient(ABC):
         for name, array in response.outputs.items():
             self._verify_output(name, array, specs.get(name), rows)
 
-    def _verify_output(self, name: str, array: Array, spec: TensorSpec | None, rows: set[tuple[int, ...]]) -> None:
+    def _verify_output(self, name: str, array: Array, spec: OipTensor | None, rows: set[tuple[int, ...]]) -> None:
         if spec is not None and not (spec.accepts(array.shape) and spec.dtype == array.dtype):
             raise CloudRejected(f"{self._where} answered {name!r} as {array.dtype} {array.shape}, not as {spec}", 200)
         batched = spec is None or spec.shape[:1] == (-1,)

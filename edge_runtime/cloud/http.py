@@ -19,7 +19,7 @@ from edge_runtime.base.oip import (
     Body,
     Buffer,
     InferResponse,
-    Limits,
+    OipLimits,
     Parameter,
     decode_object,
     decode_response,
@@ -56,9 +56,9 @@ class HttpClient(CloudClient):
         self._bearer = [*filter(None, (self._token,)), *self._secrets.values()]
         self._path = config.model_path
         self._fixed_head = self._build_fixed_head()
-        self._limits = Limits(
+        self._limits = OipLimits(
             max_body_bytes=config.max_response_bytes,
-            max_json_bytes=min(config.max_response_bytes, Limits().max_json_bytes),
+            max_json_bytes=min(config.max_response_bytes, OipLimits().max_json_bytes),
         )
         self._connections = Connections(
             endpoint,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import orjson
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.clock import Clock
 from edge_runtime.cloud.client import CloudClient
 from edge_runtime.cloud.config import EscalationConfig
@@ -194,7 +194,7 @@ class CloudModel:
         theirs = self.client.metadata()
         self._name = f"{theirs.name}/{theirs.versions[-1]}" if theirs.versions else theirs.name
         self._input_name = self.config.input or (theirs.inputs[0].name if theirs.inputs else "input")
-        spec = TensorSpec(self._input_name, "FP32", (-1, self._channels, self.history))
+        spec = OipTensor(self._input_name, "FP32", (-1, self._channels, self.history))
         self.client.check([spec], [self.config.output] if self.config.output else [])
         self.takes_short = any(one.name == self._input_name and one.shape[2:] == (-1,) for one in theirs.inputs)
         self.checked = True

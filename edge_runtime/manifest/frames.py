@@ -64,7 +64,7 @@ def frame_names(colours: Colours) -> tuple[str, ...]:
     return {"rgb": ("red", "green", "blue"), "bgr": ("blue", "green", "red"), "grey": ("grey",)}[colours]
 
 
-class Windows(Protocol):
+class _Windows(Protocol):
     """Part of `edge_runtime.manifest.InputContract` that a frame sets."""
 
     @property
@@ -83,7 +83,7 @@ class Windows(Protocol):
         ...
 
 
-def check_frame(frame: Frame, contract: Windows, channels: int) -> None:
+def check_frame(frame: Frame, contract: _Windows, channels: int) -> None:
     """Check that a contract of pictures says nothing else.
 
     Raises:

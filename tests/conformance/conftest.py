@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.operate.server.batcher import ServedModel
 from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.conformance import environments
@@ -128,15 +128,15 @@ def running_ours() -> Iterator[RealServer]:
     models = (
         ServedModel(
             name=known.LINEAR,
-            inputs=(TensorSpec("window", "FP32", (-1, known.CHANNELS, known.SAMPLES)),),
-            outputs=(TensorSpec("scores", "FP32", (-1, known.CLASSES)),),
+            inputs=(OipTensor("window", "FP32", (-1, known.CHANNELS, known.SAMPLES)),),
+            outputs=(OipTensor("scores", "FP32", (-1, known.CLASSES)),),
             predict=linear,
             max_batch=64,
         ),
         ServedModel(
             name=known.TYPES,
-            inputs=tuple(TensorSpec(f"in_{name}", name, (-1, 3)) for name in known.TYPED),
-            outputs=tuple(TensorSpec(f"out_{name}", name, (-1, 3)) for name in known.TYPED),
+            inputs=tuple(OipTensor(f"in_{name}", name, (-1, 3)) for name in known.TYPED),
+            outputs=tuple(OipTensor(f"out_{name}", name, (-1, 3)) for name in known.TYPED),
             predict=types,
             max_batch=64,
         ),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.base.system.retry import BreakerState, CircuitBreaker, Retry
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.client import CloudClient
@@ -28,7 +28,7 @@ from tests.conformance.servers import known_models as known
 
 pytestmark = pytest.mark.slow
 
-WINDOW = TensorSpec("window", "FP32", (-1, known.CHANNELS, known.SAMPLES))
+WINDOW = OipTensor("window", "FP32", (-1, known.CHANNELS, known.SAMPLES))
 SPEAKS_BINARY = {"edge-runtime": "binary", "triton": "binary", "kserve": "binary", "mlserver": "json"}
 
 Connect = Callable[..., CloudClient]
@@ -72,7 +72,7 @@ def test_ready_and_metadata(client: Connect) -> None:
     metadata = it.metadata()
     assert metadata.name == known.LINEAR
     assert metadata.inputs == (WINDOW,)
-    assert metadata.outputs == (TensorSpec("scores", "FP32", (-1, known.CLASSES)),)
+    assert metadata.outputs == (OipTensor("scores", "FP32", (-1, known.CLASSES)),)
     assert metadata.batched
     check_scores(it.infer({"window": windows(2)}, request_id="1")["scores"], windows(2))  # now held against it
 
@@ -81,9 +81,9 @@ def test_the_window_is_checked_before_the_first_case(client: Connect) -> None:
     client().check([WINDOW], ["scores"])
     for wrong in ((-1, known.CHANNELS, known.SAMPLES + 1), (-1, known.SAMPLES)):
         with pytest.raises(ConfigError):
-            client().check([TensorSpec("window", "FP32", wrong)])
+            client().check([OipTensor("window", "FP32", wrong)])
     with pytest.raises(ConfigError):
-        client().check([TensorSpec("window", "INT8", WINDOW.shape)])
+        client().check([OipTensor("window", "INT8", WINDOW.shape)])
 
 
 def test_every_type_comes_back(client: Connect) -> None:

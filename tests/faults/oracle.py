@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from edge_runtime.store.durable.outbox import Counts
+from edge_runtime.store.durable.outbox import OutboxCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,6 @@ def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
-def missing(counts: Counts) -> int:
+def missing(counts: OutboxCounts) -> int:
     """How many cases the law misses: accepted - (delivered + queued + dropped + dead). 0, or a defect."""
     return counts.accepted - (counts.delivered + counts.queued + sum(counts.dropped.values()) + counts.dead)

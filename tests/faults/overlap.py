@@ -26,7 +26,7 @@ import orjson
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import InputError
 from edge_runtime.manifest import GateSpec
 from edge_runtime.operate.server.batcher import ServedModel
@@ -268,8 +268,8 @@ class Street:
             self._broker = stack.enter_context(Mosquitto("max_queued_messages 100000", "max_inflight_messages 100"))
             model = ServedModel(
                 name="teacher",
-                inputs=(TensorSpec("x", "FP32", (-1, CHANNELS, -1)),),
-                outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
+                inputs=(OipTensor("x", "FP32", (-1, CHANNELS, -1)),),
+                outputs=(OipTensor("p", "FP32", (-1, len(LABELS))),),
                 predict=self._teach,
             )
             self._cloud = stack.enter_context(Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0)))

@@ -210,7 +210,7 @@ class _Rows:
 
 
 class _Connection:
-    """`edge_runtime.store.durable.outbox.schema.Connection` over apsw: the errors are those of the standard library's
+    """`edge_runtime.store.durable.outbox.schema.Database` over apsw: the errors are those of the standard library's
     sqlite3."""
 
     def __init__(self, path: Path, vfs: str) -> None:

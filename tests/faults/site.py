@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.manifest import GateSpec
 from edge_runtime.operate.server.batcher import ServedModel
 from edge_runtime.operate.server.server import ServeConfig, Server
-from edge_runtime.store.durable.outbox import Counts, HardCase, Outbox, OutboxConfig
+from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig, OutboxCounts
 from edge_runtime.store.durable.outbox.read_only_copy import Snapshot
 from edge_runtime.tools.demo.broker.broker import Broker
-from edge_runtime.tools.demo.broker.session import Session
+from edge_runtime.tools.demo.broker.session import ClientSession
 from tests.faults.device import Device, Devices
 from tests.faults.oracle import History, Verdict, missing
 from tests.integration.running import Message, Publisher, payload, subscribed, until
@@ -123,8 +123,8 @@ class Site:
             self._broker = stack.enter_context(Broker())
             model = ServedModel(
                 name="teacher",
-                inputs=(TensorSpec("x", "FP32", (-1, CHANNELS, WINDOW)),),
-                outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
+                inputs=(OipTensor("x", "FP32", (-1, CHANNELS, WINDOW)),),
+                outputs=(OipTensor("p", "FP32", (-1, len(LABELS))),),
                 predict=self._answer,
             )
             self.cloud = Server({"teacher": model}, ServeConfig(port=free_port(), drain_s=1.0))
@@ -247,7 +247,7 @@ class Site:
 
     # -- judgement ---------------------------------------------------------------------------------------------------
 
-    def outbox_copy(self, *, damaged: bool = False) -> tuple[Counts, set[str]]:
+    def outbox_copy(self, *, damaged: bool = False) -> tuple[OutboxCounts, set[str]]:
         """The ledger, and the ids that are queued or dead; of a copy, so that the device finds what it left.
 
         Args:
@@ -324,16 +324,16 @@ class _acknowledgements:  # noqa: N801 - used like a function
         self._report = report
 
     def __enter__(self) -> None:
-        self._original = original = Session.acknowledged
+        self._original = original = ClientSession.acknowledged
         report = self._report
 
-        def acknowledged(self: Session, kind: int, packet_id: int, reason_code: int) -> None:
+        def acknowledged(self: ClientSession, kind: int, packet_id: int, reason_code: int) -> None:
             delivery: Any = self._in_flight.get(packet_id)
             original(self, kind, packet_id, reason_code)
             if delivery is not None and self._in_flight.get(packet_id) is not delivery:
                 report(delivery.message.payload)
 
-        Session.acknowledged = acknowledged  # type: ignore[method-assign]
+        ClientSession.acknowledged = acknowledged  # type: ignore[method-assign]
 
     def __exit__(self, *_: object) -> None:
-        Session.acknowledged = self._original  # type: ignore[method-assign]
+        ClientSession.acknowledged = self._original  # type: ignore[method-assign]

@@ -74,7 +74,7 @@ def test_an_outbox_of_every_release_opens_whole(release: Path, name: str, tmp_pa
 def test_a_journal_of_every_release_goes_on_where_it_ended(
     release: Path, name: str, tmp_path: Path, note: Note
 ) -> None:
-    """Mutation that was seen to fail here: a field of the contract that is not left out of `Progress.contract`."""
+    """Mutation that was seen to fail here: a field of the contract not left out of `WindowProgress.contract`."""
     folder = copied(release / name, tmp_path)
     loop, windower, whole = Loop(), Windower(CONTRACT), Windower(CONTRACT)
     config = ReadingLogConfig(path=folder / "journal.db")

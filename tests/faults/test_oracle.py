@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_runtime.store.durable.outbox import Counts
+from edge_runtime.store.durable.outbox import OutboxCounts
 from tests.faults.oracle import History, missing
 
 
@@ -82,7 +82,7 @@ def test_a_recovered_one_is_seen(history: History) -> None:
 
 
 def test_the_law_is_added_up_again() -> None:
-    counts = Counts(
+    counts = OutboxCounts(
         accepted=10, delivered=4, queued=2, dead=1, dropped={"evicted": 1, "expired": 2}, in_flight=0, refused={},
         duplicates=0, repeated=0, unpublished=0, used_bytes=0, oldest_age_s=0.0,
     )  # fmt: skip

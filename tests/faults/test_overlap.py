@@ -7,8 +7,8 @@ twice, answers that come out of order. Repeats are counted: they are allowed, an
 Mutations that were seen to fail here: publishing a provisional answer before its case is committed (`Pipeline._hold`
 that holds nothing); an outbox that forgets a case when it is delivered (`Outbox._without_repeats` that returns its
 argument); not saving windows at an orderly stop (`Pipeline.save` that does nothing). With everything on: a keeper that
-ends without writing its cases; states of the model that no snapshot has (`Progress.snapshot`); rows of before a restart
-that are forgotten (`Rows.restore` without ``past``: what is delivered again is then another epoch).
+ends without writing its cases; states of the model that no snapshot has (`WindowProgress.snapshot`); rows of before a
+restart that are forgotten (`Rows.restore` without ``past``: what is delivered again is then another epoch).
 """
 
 from __future__ import annotations

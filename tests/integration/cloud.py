@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.operate.server.batcher import ServedModel
 from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.integration.running import Answer, Floats, Stream
@@ -34,8 +34,8 @@ def teacher() -> ServedModel:
 
     return ServedModel(
         name="teacher",
-        inputs=(TensorSpec("x", "FP32", (-1, CHANNELS, -1)),),
-        outputs=(TensorSpec("p", "FP32", (-1, len(LABELS))),),
+        inputs=(OipTensor("x", "FP32", (-1, CHANNELS, -1)),),
+        outputs=(OipTensor("p", "FP32", (-1, len(LABELS))),),
         predict=predict,
     )
 

@@ -18,7 +18,7 @@ import orjson
 import ormsgpack
 import pytest
 
-from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, EmbeddedBrokerConfig
 from tests.integration.running import (
     Answer,
     Message,
@@ -115,7 +115,7 @@ def good(seed: int = 1) -> list[Message]:
 
 def embedded() -> Broker:
     """A broker that keeps all of a flood."""
-    return Broker(BrokerConfig(max_queued=100_000, max_buffered_bytes=2**28))
+    return Broker(EmbeddedBrokerConfig(max_queued=100_000, max_buffered_bytes=2**28))
 
 
 def mosquitto() -> Mosquitto:

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, EmbeddedBrokerConfig
 from tests.edge_runtime.io.mqtt.users import User
 from tests.integration.broker_runs import APP, KEYS, SAMPLES, feed, undisturbed
 from tests.integration.running import (
@@ -42,7 +42,7 @@ def test_no_reading_is_lost_over_restarts_of_the_broker(
     state = tmp_path / "mosquitto"
     state.mkdir()
     mosquitto = Mosquitto("persistence true", f"persistence_location {state}/", "max_queued_messages 100000", port=port)
-    embedded = Broker(BrokerConfig(port=port))
+    embedded = Broker(EmbeddedBrokerConfig(port=port))
     start: Callable[[], object] = embedded.start if how.startswith("embedded") else mosquitto.start
     end: Callable[[], object] = embedded.stop if how.startswith("embedded") else mosquitto.stop
     text = APP.format(port=port, protocol=protocol, qos=qos, path="answers.jsonl")
@@ -84,7 +84,7 @@ def test_answers_wait_for_their_broker_and_arrive_once_each(bundle: Path, tmp_pa
         f'[broker.out]\nurl = "mqtt://127.0.0.1:{sink_port}"\nprotocol = "{protocol}"\n'
         '[[sink]]\ntype = "mqtt"\nbroker = "out"\ntopic = "answers/{key}"\nqos = 2\n'
     )
-    out = Broker(BrokerConfig(port=sink_port))
+    out = Broker(EmbeddedBrokerConfig(port=sink_port))
     rng = random.Random(6)
     try:
         with (

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pytest
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.manifest import GateSpec
 from edge_runtime.operate.server.batcher import ServedModel
 from edge_runtime.operate.server.server import ServeConfig, Server
@@ -87,8 +87,8 @@ def serving(samples: int = -1) -> Server:
 
     model = ServedModel(
         name="teacher",
-        inputs=(TensorSpec("x", "FP32", (-1, 3, samples)),),
-        outputs=(TensorSpec("p", "FP32", (-1, 3)),),
+        inputs=(OipTensor("x", "FP32", (-1, 3, samples)),),
+        outputs=(OipTensor("p", "FP32", (-1, 3)),),
         predict=predict,
     )
     return Server({"teacher": model}, ServeConfig(port=0, drain_s=1.0))

@@ -12,7 +12,7 @@ import pytest
 
 from edge_runtime.clock import SystemClock
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, EmbeddedBrokerConfig
 from tests.integration.apps import app_file
 from tests.integration.cloud import assert_right, serving
 from tests.integration.running import (
@@ -114,7 +114,7 @@ def test_answers_that_nobody_took_are_asked_for_again(bundle: Path, tmp_path: Pa
             assert process.wait() == 1
             assert time.monotonic() - began < 0.5 + 8
             assert process.err.count("answers not handed over") == 1
-        with Broker(BrokerConfig(port=port)) as away, listening(away.port, "edge/+/prediction") as heard:
+        with Broker(EmbeddedBrokerConfig(port=port)) as away, listening(away.port, "edge/+/prediction") as heard:
             with Process(tmp_path, "run", app, name="second") as process:
                 publisher.send(messages[10:])
                 until(lambda: len(heard) >= 48, lambda: f"{len(heard)} {process.err}")
@@ -132,7 +132,7 @@ def test_a_broker_that_is_not_there_is_tried_until_it_comes(bundle: Path, tmp_pa
         process.says("trying again")
         time.sleep(2.5)  # some more attempts
         assert process.err.count("trying again") == 1, process.err
-        with Broker(BrokerConfig(port=port)) as broker, Publisher(broker.port) as publisher:
+        with Broker(EmbeddedBrokerConfig(port=port)) as broker, Publisher(broker.port) as publisher:
             process.subscribed(broker)
             publisher.send(cut(streams(1, 100)[0], lambda: 20))
             until(lambda: predictions(tmp_path / "answers.jsonl"), lambda: process.err)

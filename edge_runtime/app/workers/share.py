@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edge_runtime.io.mqtt.packets import Publish
     from edge_runtime.io.mqtt.routing import KeyOf, Receive
     from edge_runtime.io.sources.build import SourceConfig
-    from edge_runtime.io.sources.mqtt import Broker, MqttSourceConfig
+    from edge_runtime.io.sources.mqtt import BrokerSubscriber, MqttSourceConfig
 
 MOST: Final = 256
 """Most workers, and most machines."""
@@ -104,7 +104,7 @@ class OwnTopics:
         metrics: counts `FOREIGN`.
     """
 
-    def __init__(self, broker: Broker, config: MqttSourceConfig, share: Share, metrics: Metrics) -> None:
+    def __init__(self, broker: BrokerSubscriber, config: MqttSourceConfig, share: Share, metrics: Metrics) -> None:
         from edge_runtime.io.mqtt.recent import Recent  # noqa: PLC0415 - MQTT, only where it is used
         from edge_runtime.io.sources.mqtt import key_of  # noqa: PLC0415 - as above
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_runtime.base.http.endpoint import Endpoint
-from edge_runtime.base.http.framing import Stream, handshake
+from edge_runtime.base.http.framing import SocketStream, handshake
 from edge_runtime.base.http.parser import Head
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system.retry import parse_date, parse_retry_after
@@ -71,7 +71,7 @@ def open_stream(
     *,
     connect_timeout_s: float | None = None,
     admit: Callable[[str], None] | None = None,
-) -> Stream:
+) -> SocketStream:
     """Open a connection, TCP and TLS together, to the first address of the host that takes it.
 
     Each address gets an equal share of the time that is left, so that one that swallows packets (a broken IPv6 route)
@@ -110,7 +110,7 @@ def open_stream(
             sock.close()
             last = error
         else:
-            return Stream(sock, clock)
+            return SocketStream(sock, clock)
     raise last
 
 
@@ -149,7 +149,7 @@ class Connections:
         self._max_idle = max_idle
         self._connect_timeout_s = connect_timeout_s
         self._lock = threading.Lock()
-        self._idle: list[Stream] = []
+        self._idle: list[SocketStream] = []
 
     def close(self) -> None:
         """Close idle connections. May be called twice."""
@@ -188,13 +188,13 @@ class Connections:
                 self.close()
         return self._talk(self.open(deadline), head, parts, deadline, max_body_bytes)
 
-    def open(self, deadline: float) -> Stream:
+    def open(self, deadline: float) -> SocketStream:
         """Open a new connection; see `open_stream`."""
         limit = self._connect_timeout_s
         return open_stream(self._endpoint, self._tls, self._clock, deadline, connect_timeout_s=limit)
 
     def _talk(
-        self, stream: Stream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int
+        self, stream: SocketStream, head: bytes, parts: tuple[Buffer, ...], deadline: float, max_body_bytes: int
     ) -> Answer:
         """Exchange one request and its answer; closes the stream unless it can be used again."""
         keep = False
@@ -221,7 +221,7 @@ class Connections:
             else:
                 stream.close()
 
-    def _reusable(self) -> Stream | None:
+    def _reusable(self) -> SocketStream | None:
         while True:
             with self._lock:
                 if not self._idle:
@@ -231,7 +231,7 @@ class Connections:
                 return stream
             stream.close()
 
-    def _keep(self, stream: Stream) -> None:
+    def _keep(self, stream: SocketStream) -> None:
         with self._lock:
             if len(self._idle) < self._max_idle:
                 self._idle.append(stream)
@@ -239,7 +239,7 @@ class Connections:
         stream.close()
 
 
-def _read(stream: Stream, max_body_bytes: int) -> Answer:
+def _read(stream: SocketStream, max_body_bytes: int) -> Answer:
     for _ in range(_MAX_INTERIM):
         head = stream.read_head()
         if not head.start[1].startswith("1"):

@@ -21,13 +21,13 @@ from edge_runtime.base.oip import Buffer
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError
 
-__all__ = ["Head", "Stream", "compress", "decompress", "handshake"]
+__all__ = ["Head", "SocketStream", "compress", "decompress", "handshake"]
 
 _RECEIVE_BYTES = 64 * 1024
 _JOIN_BELOW = 256 * 1024  # parts below this go out as one piece: one system call, one packet where it fits
 
 
-class Stream:
+class SocketStream:
     """A connected TCP or TLS socket of a client, used by one thread at a time.
 
     Args:

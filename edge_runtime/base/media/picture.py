@@ -3,7 +3,7 @@
 JPEG needs the extra ``pictures`` (simplejpeg, 0.4 MB), or Pillow (`docs/decisions/0019-jpeg.md`); both decode it by
 libjpeg-turbo and give the same pixels. PNG is decoded by Pillow where it is installed, else by our own code up to
 `edge_runtime.base.media.png.MAX_PIXELS`; BMP by our own. A few kilobytes may state a picture of gigabytes, or hide
-thousands of passes over one, so `Decoder.cost` bounds memory and time by the header, before anything is decoded:
+thousands of passes over one, so `PictureDecoder.cost` bounds memory and time by the header, before anything is decoded:
 
 1. At most ``max_pixels``, and no side longer than `MOST_SIDES` times that of a square of as many: every row and column
    of a thin picture costs as much as one of the model's.
@@ -80,7 +80,7 @@ class TooLargeError(PictureError):
     """A picture of more pixels, memory or passes than are allowed."""
 
 
-class Cost(NamedTuple):
+class PictureCost(NamedTuple):
     """Size of a picture, and what decoding it takes."""
 
     height: int
@@ -104,7 +104,7 @@ def kind_of(data: bytes) -> str:
     return next((name for magic, name in _OTHERS if data.startswith(magic)), "")
 
 
-class Decoder:
+class PictureDecoder:
     """Decodes JPEG, PNG and BMP by the libraries that are there.
 
     Args:
@@ -140,7 +140,7 @@ class Decoder:
         except _DAMAGED as error:
             raise _damaged(kind, error) from None
 
-    def cost(self, data: bytes) -> Cost:
+    def cost(self, data: bytes) -> PictureCost:
         """Return what decoding a picture costs, by its header.
 
         Raises:
@@ -165,16 +165,18 @@ class Decoder:
             raise TooLargeError(f"a JPEG of more than {most} scans; save it as baseline")
         return found
 
-    def _header(self, kind: str, data: bytes) -> tuple[Cost, float]:
+    def _header(self, kind: str, data: bytes) -> tuple[PictureCost, float]:
         """Return the size, and bytes that decoding takes for each pixel."""
         if kind == "jpeg":
             height, width, samples = self._jpeg_header(data)
             scans = _scans(data)
-            return Cost(height, width, scans), (7 if self._simplejpeg is None else 3) + 2 * samples * (scans > 1)
+            return PictureCost(height, width, scans), (7 if self._simplejpeg is None else 3) + 2 * samples * (scans > 1)
         if kind == "bmp":
-            return Cost(*read_bmp_size(data), 1), 3
+            return PictureCost(*read_bmp_size(data), 1), 3
         header = read_png_header(data)
-        return Cost(header.height, header.width, _BY_HAND if self._pillow is None else 1), 7 if self._pillow else 3
+        return PictureCost(
+            header.height, header.width, _BY_HAND if self._pillow is None else 1
+        ), 7 if self._pillow else 3
 
     def _jpeg_header(self, data: bytes) -> tuple[int, int, float]:
         """Return height, width and numbers a pixel."""

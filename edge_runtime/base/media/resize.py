@@ -26,7 +26,7 @@ _BLOCK: Final = 2**19
 """Numbers that are made smaller together, about: 2 MB of whole numbers."""
 
 
-class Frame(Protocol):
+class _Frame(Protocol):
     """Way to fit a picture, as `edge_runtime.manifest.frames.Frame` has it."""
 
     @property
@@ -125,10 +125,10 @@ def resize(picture: Bytes, height: int, width: int, *, antialias: bool = True) -
     return out
 
 
-def fit(picture: Bytes, frame: Frame) -> Bytes:
+def fit(picture: Bytes, frame: _Frame) -> Bytes:
     """Return a picture, (h, w, 3), as a model takes it, (height, width, 3), whatever its shape.
 
-    What ``crop`` and `Frame.crop_share` take, and the place where ``pad`` puts the picture, are whole pixels, the odd
+    What ``crop`` and `_Frame.crop_share` take, and the place where ``pad`` puts the picture, are whole pixels, the odd
     one right or below.
 
     Args:

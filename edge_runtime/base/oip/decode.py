@@ -16,15 +16,15 @@ from edge_runtime.base.oip.messages import (
     Buffer,
     InferRequest,
     InferResponse,
-    Limits,
+    OipLimits,
+    OipTensor,
     RequestedOutput,
-    TensorSpec,
 )
 from edge_runtime.base.oip.tensors import array_from_bytes, array_from_json
 from edge_runtime.errors import InputError
 
 
-def decode_request(data: Buffer, json_bytes: int | None, limits: Limits = DEFAULT_LIMITS) -> InferRequest:
+def decode_request(data: Buffer, json_bytes: int | None, limits: OipLimits = DEFAULT_LIMITS) -> InferRequest:
     """Decode an inference request.
 
     Args:
@@ -58,7 +58,7 @@ def decode_request(data: Buffer, json_bytes: int | None, limits: Limits = DEFAUL
     )
 
 
-def decode_response(data: Buffer, json_bytes: int | None, limits: Limits = DEFAULT_LIMITS) -> InferResponse:
+def decode_response(data: Buffer, json_bytes: int | None, limits: OipLimits = DEFAULT_LIMITS) -> InferResponse:
     """Decode an inference answer; arguments, arrays and errors as in `decode_request`."""
     document, blob = _split(data, json_bytes, limits)
     return InferResponse(
@@ -69,7 +69,7 @@ def decode_response(data: Buffer, json_bytes: int | None, limits: Limits = DEFAU
     )
 
 
-def decode_specs(document: Mapping[str, Any], key: str, limits: Limits = DEFAULT_LIMITS) -> tuple[TensorSpec, ...]:
+def decode_specs(document: Mapping[str, Any], key: str, limits: OipLimits = DEFAULT_LIMITS) -> tuple[OipTensor, ...]:
     """Decode the tensor specs under `key` ("inputs", "outputs") of a model's metadata; empty where there are none.
 
     Raises:
@@ -78,12 +78,12 @@ def decode_specs(document: Mapping[str, Any], key: str, limits: Limits = DEFAULT
     if document.get(key) is None:
         return ()
     return tuple(
-        TensorSpec(_name(entry, "tensor", limits), str(entry.get("datatype")), _shape(entry, limits, wildcard=True))
+        OipTensor(_name(entry, "tensor", limits), str(entry.get("datatype")), _shape(entry, limits, wildcard=True))
         for entry in _list_of_objects(document, key, limits)
     )
 
 
-def decode_object(data: Buffer, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+def decode_object(data: Buffer, limits: OipLimits = DEFAULT_LIMITS) -> dict[str, Any]:
     """Decode a JSON object.
 
     Raises:
@@ -107,7 +107,7 @@ def excerpt(data: Buffer, limit: int = 60) -> str:
     return repr(shown[:limit] + ("..." if len(shown) > limit else ""))
 
 
-def _split(data: Buffer, json_bytes: int | None, limits: Limits) -> tuple[dict[str, Any], memoryview]:
+def _split(data: Buffer, json_bytes: int | None, limits: OipLimits) -> tuple[dict[str, Any], memoryview]:
     """Split the JSON document from the bytes after it."""
     view = memoryview(data)
     if len(view) > limits.max_body_bytes:
@@ -118,11 +118,11 @@ def _split(data: Buffer, json_bytes: int | None, limits: Limits) -> tuple[dict[s
     return decode_object(view[:length], limits), view[length:]
 
 
-def _decode_tensors(document: Mapping[str, Any], key: str, blob: memoryview, limits: Limits) -> dict[str, Array]:
+def _decode_tensors(document: Mapping[str, Any], key: str, blob: memoryview, limits: OipLimits) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     at = 0
     for entry in _list_of_objects(document, key, limits):
-        spec = TensorSpec(_name(entry, "tensor", limits), str(entry.get("datatype")), _shape(entry, limits))
+        spec = OipTensor(_name(entry, "tensor", limits), str(entry.get("datatype")), _shape(entry, limits))
         if spec.name in arrays:
             raise InputError("name", f"tensor {spec.name!r} is there twice")
         size = _parameters(entry, "tensor").get("binary_data_size")
@@ -140,7 +140,7 @@ def _decode_tensors(document: Mapping[str, Any], key: str, blob: memoryview, lim
     return arrays
 
 
-def _list_of_objects(document: Mapping[str, Any], key: str, limits: Limits) -> list[dict[str, Any]]:
+def _list_of_objects(document: Mapping[str, Any], key: str, limits: OipLimits) -> list[dict[str, Any]]:
     entries = document.get(key)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError("json", f"{key!r} must be a list of objects")
@@ -158,14 +158,14 @@ def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     return parameters
 
 
-def _name(entry: Mapping[str, Any], what: str, limits: Limits) -> str:
+def _name(entry: Mapping[str, Any], what: str, limits: OipLimits) -> str:
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= limits.max_name_chars:
         raise InputError("name", f"a {what} needs a 'name' of 1 to {limits.max_name_chars} characters")
     return name
 
 
-def _optional_text(document: Mapping[str, Any], key: str, limits: Limits) -> str | None:
+def _optional_text(document: Mapping[str, Any], key: str, limits: OipLimits) -> str | None:
     text = document.get(key)
     if text is None:
         return None
@@ -174,12 +174,12 @@ def _optional_text(document: Mapping[str, Any], key: str, limits: Limits) -> str
     return text
 
 
-def _shape(entry: Mapping[str, Any], limits: Limits, *, wildcard: bool = False) -> tuple[int, ...]:
+def _shape(entry: Mapping[str, Any], limits: OipLimits, *, wildcard: bool = False) -> tuple[int, ...]:
     return check_shape(str(entry.get("name")), entry.get("shape"), limits, wildcard=wildcard)
 
 
 def check_shape(
-    name: str, shape: object, limits: Limits = DEFAULT_LIMITS, *, wildcard: bool = False
+    name: str, shape: object, limits: OipLimits = DEFAULT_LIMITS, *, wildcard: bool = False
 ) -> tuple[int, ...]:
     """Check the shape of tensor `name`: small enough that its element count can be trusted with an allocation.
 

@@ -44,7 +44,7 @@ RESERVED_PARAMETERS = frozenset({"binary_data_output", "headers"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class OipLimits:
     """Limits on messages; one beyond them is refused before memory is spent on it."""
 
     max_body_bytes: int = 64 * 2**20
@@ -57,11 +57,11 @@ class Limits:
     """Of a tensor name, a request id, a model name."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = OipLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class OipTensor:
     """Name, OIP datatype and shape of a tensor; -1 is a dimension of any size, the first one is usually the batch.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.base.oip.messages import WIRE_DTYPES, Array, Buffer, TensorSpec, datatype_of
+from edge_runtime.base.oip.messages import WIRE_DTYPES, Array, Buffer, OipTensor, datatype_of
 from edge_runtime.errors import InputError
 
 
@@ -52,7 +52,7 @@ def _element_bytes(element: object) -> bytes:
     raise InputError("datatype", f"BYTES tensors hold bytes or str, not {type(element).__name__}")
 
 
-def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
+def array_from_bytes(spec: OipTensor, blob: Buffer) -> Array:
     """Decode the array that `blob` holds; `spec` has no -1 in its shape.
 
     Raises:
@@ -75,7 +75,7 @@ def array_from_bytes(spec: TensorSpec, blob: Buffer) -> Array:
     return array.reshape(spec.shape)
 
 
-def array_from_json(spec: TensorSpec, data: Any) -> Array:
+def array_from_json(spec: OipTensor, data: Any) -> Array:
     """Decode the array that a JSON list holds, flat or nested as the shape says; `spec` has no -1 in its shape.
 
     1. Strings may be nested in any way, for their number alone has to fit.
@@ -107,7 +107,7 @@ def array_from_json(spec: TensorSpec, data: Any) -> Array:
     return raw.reshape(spec.shape) if spec.datatype == "BYTES" else _cast(spec, raw).reshape(spec.shape)
 
 
-def _cast(spec: TensorSpec, raw: Array) -> Array:
+def _cast(spec: OipTensor, raw: Array) -> Array:
     """Numbers as the JSON parser made them -> the tensor's dtype, refusing what does not fit exactly enough."""
     target = spec.dtype
     if raw.size == 0:
@@ -143,7 +143,7 @@ def _flatten(data: Iterable[Any]) -> list[Any]:
     return flat
 
 
-def _split_elements(spec: TensorSpec, blob: Buffer, count: int) -> list[bytes]:
+def _split_elements(spec: OipTensor, blob: Buffer, count: int) -> list[bytes]:
     view = memoryview(blob)
     if count * 4 > len(view):
         raise InputError("size", f"tensor {spec} needs at least {count * 4} bytes, {len(view)} came")

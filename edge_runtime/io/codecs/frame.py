@@ -13,7 +13,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from edge_runtime.base.media.picture import Decoder, PictureError, Raw, TooLargeError, in_colours, kind_of, of_raw
+from edge_runtime.base.media.picture import (
+    PictureDecoder,
+    PictureError,
+    Raw,
+    TooLargeError,
+    in_colours,
+    kind_of,
+    of_raw,
+)
 from edge_runtime.base.media.resize import Bytes, fit
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.codecs.numbers import Arrival
@@ -74,7 +82,7 @@ class FrameCodec:
             raise ConfigError("codec frame: the model takes no pictures; its bundle states no frame")
         self._frame = frame
         self._config = config
-        self._decode = None if config.raw else Decoder(config.max_pixels, jpeg=jpeg)
+        self._decode = None if config.raw else PictureDecoder(config.max_pixels, jpeg=jpeg)
         self._size = (config.height or frame.height, config.width or frame.width)
 
     def decode(self, key: str, payload: bytes, received: float) -> list[Reading]:

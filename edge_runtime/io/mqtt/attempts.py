@@ -11,7 +11,7 @@ from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.mqtt.packets import V5, V311
 
 if TYPE_CHECKING:
-    from edge_runtime.io.mqtt.connection import Refused
+    from edge_runtime.io.mqtt.connection import ConnackRefusal
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Attempts:
         self._rng = rng
         self._accepted_at = 0.0
         self._warned = ""
-        self._refused: Refused | None = None
+        self._refused: ConnackRefusal | None = None
         self._version_accepted = False
         self._switched = False  # both versions were tried since the last connection
 
@@ -58,7 +58,7 @@ class Attempts:
         """Another attempt is made."""
         self._refused = None
 
-    def refused(self, refused: Refused) -> None:
+    def refused(self, refused: ConnackRefusal) -> None:
         """Take note that the broker refused; the connection is about to end."""
         self._refused = refused
 

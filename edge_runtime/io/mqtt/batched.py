@@ -13,7 +13,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_runtime.io.mqtt.config import BrokerConfig
-from edge_runtime.io.mqtt.connection import Connection, Identity, Listener, describe, make_client
+from edge_runtime.io.mqtt.connection import Connection, ConnectionListener, Identity, describe, make_client
 from edge_runtime.io.mqtt.inbound_acks import Acks
 from edge_runtime.io.mqtt.outbound_queue import OutboundQueue
 from edge_runtime.io.mqtt.packets import (
@@ -52,7 +52,7 @@ class _Client(paho.Client):
 class BatchedConnection(Connection):
     """Messages and their acknowledgements never reach paho; everything else does."""
 
-    def __init__(self, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
+    def __init__(self, config: BrokerConfig, identity: Identity, listener: ConnectionListener) -> None:
         client = cast("_Client", make_client(_Client, config, identity))
         client.dial = self._dial
         super().__init__(client, config, identity, listener)

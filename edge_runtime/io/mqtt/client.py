@@ -41,7 +41,7 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.types import Done
 
 if TYPE_CHECKING:
-    from edge_runtime.io.mqtt.connection import Accepted, Connection, Granted, Refused
+    from edge_runtime.io.mqtt.connection import Accepted, ConnackRefusal, Connection, Granted
 
 logger = logging.getLogger(__name__)
 
@@ -426,7 +426,7 @@ class BrokerClient:
             ", session resumed" if accepted.session_present else "",
         )
 
-    def on_refused(self, refused: Refused) -> None:
+    def on_refused(self, refused: ConnackRefusal) -> None:
         """Note that the broker refused the connection; paho closes it."""
         self._attempts.refused(refused)
 

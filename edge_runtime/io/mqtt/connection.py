@@ -24,7 +24,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edge_runtime.io.mqtt.config import BrokerConfig, Secrets
 from edge_runtime.io.mqtt.inbound_acks import Acks
-from edge_runtime.io.mqtt.outbound_queue import WINDOW_311, Limits, Message, OutboundQueue
+from edge_runtime.io.mqtt.outbound_queue import WINDOW_311, BrokerLimits, Message, OutboundQueue
 from edge_runtime.io.mqtt.packets import (
     V5,
     Publish,
@@ -41,11 +41,11 @@ class Accepted(NamedTuple):
     """CONNACK said yes."""
 
     session_present: bool
-    limits: Limits
+    limits: BrokerLimits
     keepalive_s: int
 
 
-class Refused(NamedTuple):
+class ConnackRefusal(NamedTuple):
     """CONNACK said no."""
 
     reason: str
@@ -64,13 +64,13 @@ class Granted(NamedTuple):
 _BAD_CREDENTIALS: Final = frozenset({0x86, 0x87, 0x8A, 0x8C})  # user or password, not authorised, banned, bad method
 
 
-class Listener(Protocol):
+class ConnectionListener(Protocol):
     """Receiver of what a connection reads; `BrokerClient` is one."""
 
     def on_accepted(self, accepted: Accepted) -> None:
         """Hear that the broker accepted the connection."""
 
-    def on_refused(self, refused: Refused) -> None:
+    def on_refused(self, refused: ConnackRefusal) -> None:
         """Hear that the broker refused it."""
 
     def on_granted(self, granted: Granted) -> None:
@@ -153,7 +153,9 @@ class Connection:
         is_open: there is a socket. Kept here, since it is asked for several times with each message.
     """
 
-    def __init__(self, client: paho.Client, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
+    def __init__(
+        self, client: paho.Client, config: BrokerConfig, identity: Identity, listener: ConnectionListener
+    ) -> None:
         self._client = client
         self._config = config
         self.identity = identity
@@ -274,13 +276,13 @@ class Connection:
     def _on_connect(self, _client: Any, _userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
         if code.is_failure:
             said = _words(code, properties)
-            refused = Refused(said, code.value == _UNSUPPORTED_VERSION, code.value in _BAD_CREDENTIALS)
+            refused = ConnackRefusal(said, code.value == _UNSUPPORTED_VERSION, code.value in _BAD_CREDENTIALS)
             self.failure = f"it refuses us: {said}"
             self._notes.append(partial(self._listener.on_refused, refused))
             return
         config = self._config
         version5 = self.identity.version == V5
-        limits = Limits(
+        limits = BrokerLimits(
             version=self.identity.version,
             window=min(config.max_inflight, getattr(properties, "ReceiveMaximum", 65_535) if version5 else WINDOW_311),
             max_packet_bytes=getattr(properties, "MaximumPacketSize", MAX_VARIABLE_INTEGER + 5),

@@ -75,7 +75,7 @@ class Connack(NamedTuple):
     properties: bytes = b""
 
 
-class Subscription(NamedTuple):
+class SubscribeFilter(NamedTuple):
     """One filter of a SUBSCRIBE with its options (section 3.8.3.1); 3.1.1 has the QoS only."""
 
     topic_filter: bytes
@@ -89,7 +89,7 @@ class Subscribe(NamedTuple):
     """SUBSCRIBE, section 3.8."""
 
     packet_id: int
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: tuple[SubscribeFilter, ...]
     properties: bytes = b""
 
 
@@ -288,7 +288,7 @@ def decode_subscribe(body: bytes, version: int) -> Subscribe:
         at += 1
         if options & 3 == 3 or options > (0x2F if version == V5 else 2) or options & 0x30 == 0x30:
             raise MalformedPacket(f"subscription options 0x{options:02x} are not allowed")
-        one = Subscription(
+        one = SubscribeFilter(
             validate_topic_filter(topic_filter), options & 3, bool(options & 4), bool(options & 8), options >> 4
         )
         if one.no_local and topic_filter.startswith(b"$share/"):

@@ -20,9 +20,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_runtime.io.mqtt.config import BrokerConfig, Secrets
-from edge_runtime.io.mqtt.connection import Connection, Identity, Listener, make_client
+from edge_runtime.io.mqtt.connection import Connection, ConnectionListener, Identity, make_client
 from edge_runtime.io.mqtt.inbound_acks import Acks
-from edge_runtime.io.mqtt.outbound_queue import Entry, Limits, Message, OutboundQueue
+from edge_runtime.io.mqtt.outbound_queue import BrokerLimits, Entry, Message, OutboundQueue
 from edge_runtime.io.mqtt.packets import DUP, PUBACK, RETAIN, V5, Publish, encode_variable
 from edge_runtime.io.mqtt.transport import set_nodelay
 
@@ -33,7 +33,7 @@ class PahoOutboundQueue(OutboundQueue):
     """Paho numbers, resends and completes what it was given; this keeps the queue before it."""
 
     def begin(
-        self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
+        self, limits: BrokerLimits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
     ) -> None:
         """As in `OutboundQueue`, but what is in flight is paho's to send again, as much at a time as it likes."""
         del session_present, suspicious, publishes_qos_2
@@ -63,7 +63,7 @@ class PahoOutboundQueue(OutboundQueue):
         self._drop(entry, reason)
 
     @property
-    def limits(self) -> Limits | None:
+    def limits(self) -> BrokerLimits | None:
         """Of the connection that stands."""
         return self._limits
 
@@ -71,7 +71,7 @@ class PahoOutboundQueue(OutboundQueue):
 class FallbackConnection(Connection):
     """One paho client for many connections in turn, because paho keeps the session's messages in it."""
 
-    def __init__(self, config: BrokerConfig, identity: Identity, listener: Listener) -> None:
+    def __init__(self, config: BrokerConfig, identity: Identity, listener: ConnectionListener) -> None:
         super().__init__(make_client(paho.Client, config, identity), config, identity, listener)
         self._publishes: list[Publish] = []
         self._acks: list[tuple[int, int]] = []

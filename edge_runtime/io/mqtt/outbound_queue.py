@@ -35,7 +35,7 @@ class Message(NamedTuple):
     retain: bool = False
 
 
-class Batch:
+class _Countdown:
     """Counts down the messages that were offered together."""
 
     __slots__ = ("done", "dropped", "waiting")
@@ -46,7 +46,7 @@ class Batch:
         self.dropped = dropped
 
 
-class Limits(NamedTuple):
+class BrokerLimits(NamedTuple):
     """Limits of the broker: from its CONNACK (MQTT 5), or what 3.1.1 leaves us to assume."""
 
     version: int
@@ -57,7 +57,7 @@ class Limits(NamedTuple):
     retain: bool
 
 
-Entry = tuple[Message, Batch]
+Entry = tuple[Message, _Countdown]
 
 STRIKES: Final = 10
 """Connections that must end with one and the same message on the way before it counts as what ended them."""
@@ -75,7 +75,7 @@ class _Unwritten:
 
     __slots__ = ("batch", "count", "end")
 
-    def __init__(self, batch: Batch, end: int) -> None:
+    def __init__(self, batch: _Countdown, end: int) -> None:
         self.batch = batch
         self.count = 1
         self.end = end
@@ -90,7 +90,7 @@ class OutboundQueue:
         drop_oldest: what leaves when it is full: the oldest, or else the newest.
         dropped: reasons are counted here.
         rng: source of the first packet id, so that acknowledgements to an earlier run seldom meet ours.
-        max_inflight: the most that `Limits.window` will be. Twice as many packet ids are used, at least 2,048.
+        max_inflight: the most that `BrokerLimits.window` will be. Twice as many packet ids are used, at least 2,048.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class OutboundQueue:
         self._pubrels: list[int] = []
         self._unwritten: deque[_Unwritten] = deque()
         self._finished: list[Done] = []
-        self._limits: Limits | None = None
+        self._limits: BrokerLimits | None = None
         self._alone = False  # one message at a time, to find out which one ends the connections
         self._suspect: Entry | None = None
         self._strikes = 0
@@ -159,7 +159,7 @@ class OutboundQueue:
             if done is not None:
                 self._finished.append(done)
             return
-        batch = Batch(len(messages), done, dropped)
+        batch = _Countdown(len(messages), done, dropped)
         size = 0
         for message in messages:
             size += len(message.topic) + len(message.payload)
@@ -178,10 +178,10 @@ class OutboundQueue:
 
     def enqueue_first(self, message: Message) -> None:
         """Queue a message before all others, beyond the bound."""
-        self._put_back((message, Batch(1, None, None)))
+        self._put_back((message, _Countdown(1, None, None)))
 
     def begin(
-        self, limits: Limits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
+        self, limits: BrokerLimits, *, session_present: bool, suspicious: bool = False, publishes_qos_2: bool = False
     ) -> None:
         """Begin a connection: send again what the last one left open (section 4.4).
 
@@ -379,7 +379,7 @@ class OutboundQueue:
         self._finished.clear()
         return count
 
-    def _encode(self, message: Message, limits: Limits, packet_id: int, *, dup: bool) -> bytes:
+    def _encode(self, message: Message, limits: BrokerLimits, packet_id: int, *, dup: bool) -> bytes:
         version5 = limits.version == V5
         return encode_publish(
             message.topic,
@@ -417,13 +417,13 @@ class OutboundQueue:
         dropped[reason] += 1
         self._complete(entry)
 
-    def _counter_of(self, batch: Batch) -> Counter[str]:
+    def _counter_of(self, batch: _Countdown) -> Counter[str]:
         return self._dropped if batch.dropped is None else batch.dropped
 
     def _complete(self, entry: Entry) -> None:
         self._through(entry[1], 1)
 
-    def _through(self, batch: Batch, count: int) -> None:
+    def _through(self, batch: _Countdown, count: int) -> None:
         batch.waiting -= count
         if not batch.waiting and batch.done is not None:
             self._finished.append(batch.done)

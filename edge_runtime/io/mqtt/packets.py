@@ -1,8 +1,8 @@
 """MQTT 3.1.1 and 5 without I/O: bytes to packets and back.
 
-`Parser.feed` takes what one `recv` returned and gives the packets in it; ``encode_*`` and ``decode_*`` do the single
-packet. Nothing here knows sockets, threads or time. What is malformed raises `MalformedPacket`, naming what is wrong;
-nothing is skipped. This module is the codec's public face; the parts lie in the modules beside it.
+`PacketParser.feed` takes what one `recv` returned and gives the packets in it; ``encode_*`` and ``decode_*`` do the
+single packet. Nothing here knows sockets, threads or time. What is malformed raises `MalformedPacket`, naming what is
+wrong; nothing is skipped. This module is the codec's public face; the parts lie in the modules beside it.
 
 Source: OASIS MQTT 3.1.1 and 5.0, sections 2 and 3.
 """
@@ -19,7 +19,7 @@ from edge_runtime.io.mqtt.control import (
     Disconnect,
     Suback,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     Unsuback,
     Unsubscribe,
     Will,
@@ -42,7 +42,7 @@ from edge_runtime.io.mqtt.control import (
     encode_unsuback,
     encode_unsubscribe,
 )
-from edge_runtime.io.mqtt.parser import Item, Packet, Parser, Publish
+from edge_runtime.io.mqtt.parser import Item, Packet, PacketParser, Publish
 from edge_runtime.io.mqtt.properties import (
     Properties,
     decode_properties,
@@ -106,12 +106,12 @@ __all__ = [
     "Item",
     "MalformedPacket",
     "Packet",
-    "Parser",
+    "PacketParser",
     "Properties",
     "Publish",
     "Suback",
     "Subscribe",
-    "Subscription",
+    "SubscribeFilter",
     "TopicFilter",
     "Unsuback",
     "Unsubscribe",

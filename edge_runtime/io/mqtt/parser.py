@@ -97,7 +97,7 @@ def _layouts(version: int | None, max_packet_bytes: int) -> dict[bytes, _Layout]
     return {}
 
 
-class Parser:
+class PacketParser:
     """Turns the byte stream of one connection into packets, keeping an incomplete tail between calls.
 
     1. A PUBLISH whose layout and topic are known is read the quick way (`_parse`); all else gets every check.

@@ -29,7 +29,7 @@ from edge_runtime.io.mqtt.packets import (
     Item,
     MalformedPacket,
     Packet,
-    Parser,
+    PacketParser,
     Publish,
     encode_variable,
 )
@@ -72,7 +72,7 @@ OVERSIZE: Final = 0x00
 """First byte of the stand-in for a PUBLISH that was skipped; no packet of MQTT has it."""
 
 
-class SkippingParser(Parser):
+class SkippingParser(PacketParser):
     """A parser that gets over a PUBLISH larger than it takes, without ever holding it.
 
     To end the connection, as a parser must that knows no better, is no way out: the broker sends a QoS 1 message again,
@@ -83,7 +83,7 @@ class SkippingParser(Parser):
     _skip = 0
 
     def feed(self, data: bytes) -> list[Item]:
-        """As `Parser.feed`; a skipped message is ``(OVERSIZE, body)``, see `decode_oversize`."""
+        """As `PacketParser.feed`; a skipped message is ``(OVERSIZE, body)``, see `decode_oversize`."""
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped

@@ -50,7 +50,7 @@ class MalformedPacket(ConnectionFailed):
 
     Attributes:
         reason_code: what to put into a MQTT 5 DISCONNECT or CONNACK (MQTT 5 table 2-6).
-        parsed: the items that came before it in the same `Parser.feed` call, in wire order.
+        parsed: the items that came before it in the same `PacketParser.feed` call, in wire order.
     """
 
     def __init__(self, message: str, reason_code: int = MALFORMED_PACKET) -> None:

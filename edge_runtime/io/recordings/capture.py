@@ -39,7 +39,7 @@ _BOTH = re.compile(r"Z(?=[+-])")
 """mosquitto_sub 2.0 writes ``Z+0100``."""
 
 
-class Message(NamedTuple):
+class Captured(NamedTuple):
     """One message as it arrived."""
 
     topic: str
@@ -49,7 +49,7 @@ class Message(NamedTuple):
     retained: bool
 
 
-def iter_messages(path: Path, refuse: Refused) -> Iterator[tuple[int, Message]]:
+def iter_messages(path: Path, refuse: Refused) -> Iterator[tuple[int, Captured]]:
     """Read the messages of a file.
 
     Args:
@@ -72,7 +72,7 @@ def iter_messages(path: Path, refuse: Refused) -> Iterator[tuple[int, Message]]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def parse_line(line: bytes) -> Message:
+def parse_line(line: bytes) -> Captured:
     """Read one line.
 
     Raises:
@@ -96,10 +96,10 @@ def parse_line(line: bytes) -> Message:
         topic = ""
     if not topic or "+" in topic or "#" in topic:
         raise InputError("malformed", "a line needs a topic and a payload: mosquitto_sub -F '%U %t %p'")
-    return Message(topic, b"" if rest == b"(null)" else rest, received, retained=False)
+    return Captured(topic, b"" if rest == b"(null)" else rest, received, retained=False)
 
 
-def _from_json(line: bytes) -> Message:
+def _from_json(line: bytes) -> Captured:
     try:
         found: dict[str, Any] = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -108,7 +108,7 @@ def _from_json(line: bytes) -> Message:
     if not isinstance(topic, str) or not topic or not found.keys() & {"payload", "payload_base64"}:
         raise InputError("malformed", "a captured message needs the fields topic and payload")
     time = next((found[name] for name in _TIMES if found.get(name) is not None), math.nan)
-    return Message(topic, _payload(found), _moment(time), retained=bool(found.get("retain")))
+    return Captured(topic, _payload(found), _moment(time), retained=bool(found.get("retain")))
 
 
 def _payload(found: dict[str, Any]) -> bytes:

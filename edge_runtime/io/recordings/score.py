@@ -50,7 +50,7 @@ def classes_of(manifest: Manifest) -> tuple[str, ...]:
     return output.labels
 
 
-class Figures(NamedTuple):
+class ScoreFigures(NamedTuple):
     """Score of some windows. Shares are 0 to 1, and 0 where there is no window."""
 
     windows: int
@@ -58,7 +58,7 @@ class Figures(NamedTuple):
     macro_f1: float
 
 
-class Counts(TypedDict):
+class ScoreCounts(TypedDict):
     """All that a `Score` has counted, as plain data."""
 
     unlabelled: int
@@ -119,7 +119,7 @@ class Score:
         else:
             self._pairs[prediction.key][row, column] += 1
 
-    def counts(self) -> Counts:
+    def counts(self) -> ScoreCounts:
         """Return all that was counted, as plain data for `merge`."""
         pairs = {key: [[*pair, n] for pair, n in own.items()] for key, own in self._pairs.items()}
         return {
@@ -129,7 +129,7 @@ class Score:
             "pairs": pairs,
         }
 
-    def merge(self, counts: Counts) -> None:
+    def merge(self, counts: ScoreCounts) -> None:
         """Add what another score of the same classes has counted."""
         self.unlabelled += counts["unlabelled"]
         self.unanswered += counts["unanswered"]
@@ -146,13 +146,13 @@ class Score:
                 table[pair] += count
         return table
 
-    def figures(self, key: str | None = None) -> Figures:
+    def figures(self, key: str | None = None) -> ScoreFigures:
         """Return the score of a key, or of all windows."""
         table = self.confusion(key)
         windows = int(table.sum())
         if not windows:
-            return Figures(0, 0.0, 0.0)
-        return Figures(windows, float(table_accuracy(table)), float(table_macro_f1(table)))
+            return ScoreFigures(0, 0.0, 0.0)
+        return ScoreFigures(windows, float(table_accuracy(table)), float(table_macro_f1(table)))
 
     def plain(self) -> dict[str, Any]:
         """Everything as plain data, ready for JSON."""
@@ -196,5 +196,5 @@ class Score:
         ]
 
 
-def _line(figures: Figures) -> str:
+def _line(figures: ScoreFigures) -> str:
     return f"{figures.windows} windows, accuracy {figures.accuracy:.3f}, macro F1 {figures.macro_f1:.3f}"

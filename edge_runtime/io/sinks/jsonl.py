@@ -19,7 +19,7 @@ from edge_runtime.base.system.loop import Loop, Timer
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.sinks.guard import PATIENCE_S, SinkPolicy
 from edge_runtime.metrics import Metrics
-from edge_runtime.types import Done, Line
+from edge_runtime.types import Done, JsonLine
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class _Written(NamedTuple):
     batch: _Batch | None
 
 
-def to_lines(answers: Sequence[Line]) -> bytes:
+def to_lines(answers: Sequence[JsonLine]) -> bytes:
     """Write one line of JSON per answer, the last one ended as well."""
     return b"".join([answer.to_json() + b"\n" for answer in answers])
 
@@ -128,7 +128,7 @@ class JsonlSink:
             self._syncs = GroupCommit(f"edge-runtime {self.name} sync", self._sync, self._not_synced, split=_by_file)
             self._syncs.start()
 
-    def send(self, answers: Sequence[Line], done: Done | None) -> None:
+    def send(self, answers: Sequence[JsonLine], done: Done | None) -> None:
         """See `edge_runtime.io.sinks.Sink`."""
         data = to_lines(answers)
         self._pending.append(_Batch(data, len(answers), done))

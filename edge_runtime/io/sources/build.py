@@ -19,8 +19,8 @@ from edge_runtime.schema import OneOf, Packaged
 
 if TYPE_CHECKING:
     from edge_runtime.io.mqtt.config import BrokerConfig
-    from edge_runtime.io.sources.channel_topics import Origin
-    from edge_runtime.io.sources.mqtt import Broker, MqttSourceConfig
+    from edge_runtime.io.sources.channel_topics import ChannelOrigin
+    from edge_runtime.io.sources.mqtt import BrokerSubscriber, MqttSourceConfig
     from edge_runtime.io.sources.recording import RecordingConfig
     from edge_runtime.io.sources.stdin import StdinConfig
 
@@ -70,7 +70,7 @@ def build_source(
     *,
     name: str,
     contract: InputContract,
-    broker_clients: Mapping[str, Broker],
+    broker_clients: Mapping[str, BrokerSubscriber],
     metrics: Metrics,
     clock: Clock,
     live: bool = True,
@@ -163,21 +163,23 @@ def require_channels(configs: Sequence[SourceConfig], contract: InputContract) -
         check_meeting(origins, frozenset(names) - masked)
 
 
-def _origins(config: SourceConfig, names: Sequence[str]) -> list[Origin]:
+def _origins(config: SourceConfig, names: Sequence[str]) -> list[ChannelOrigin]:
     """Return what brings channels: the topic filters of a source, each for itself, or the source."""
-    from edge_runtime.io.sources.channel_topics import ANY_KEY, Origin, keys_of, without_group  # noqa: PLC0415
+    from edge_runtime.io.sources.channel_topics import ANY_KEY, ChannelOrigin, keys_of, without_group  # noqa: PLC0415
 
     if config.type == "recording" and config.mqtt:
         return [origin for one in config.mqtt for origin in _origins(one, names)]
     if config.type != "mqtt":
-        return [Origin("", ANY_KEY, frozenset(_brings(config, names)))]
+        return [ChannelOrigin("", ANY_KEY, frozenset(_brings(config, names)))]
     # Other codecs may make keys of their own.
     key = config.key if isinstance(config.codec, DocumentConfig) else "payload"
     by_topic = {
         pattern: [name for name, topic in config.channels.items() if topic == pattern] or _brings(config, names)
         for pattern in config.patterns
     }
-    return [Origin(plain := without_group(one), keys_of(plain, key), frozenset(by_topic[one])) for one in by_topic]
+    return [
+        ChannelOrigin(plain := without_group(one), keys_of(plain, key), frozenset(by_topic[one])) for one in by_topic
+    ]
 
 
 def _brings(config: SourceConfig, names: Sequence[str]) -> Collection[str]:

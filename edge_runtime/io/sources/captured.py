@@ -11,7 +11,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.io.mqtt.packets import RETAIN, topic_matches
 from edge_runtime.io.mqtt.routing import Receive
-from edge_runtime.io.recordings.capture import Message, iter_messages
+from edge_runtime.io.recordings.capture import Captured, iter_messages
 from edge_runtime.io.recordings.layout import Refused
 from edge_runtime.io.recordings.lines import is_undated
 from edge_runtime.io.sources.arrival import ArrivalStamps
@@ -82,7 +82,7 @@ class _Broker:
         self._asked.append((plain, receive))
         return None
 
-    def receive(self, message: Message) -> bool:
+    def receive(self, message: Captured) -> bool:
         """Hand over a message to the first source that asked for it, as a client does; False if none did."""
         for filters, receive in self._asked:
             if any(topic_matches(one, message.topic) for one in filters):

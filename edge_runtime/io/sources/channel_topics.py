@@ -25,7 +25,7 @@ ANY_KEY: Final = "#"
 """Keys that only the messages tell."""
 
 
-class Origin(NamedTuple):
+class ChannelOrigin(NamedTuple):
     """Something that brings channels: the topics of a filter, or a source without topics."""
 
     pattern: str
@@ -142,7 +142,7 @@ def _level_keys(levels: Sequence[str], part: str) -> str:
     return "+" if any(level(found) == "+" for found in LEVEL.finditer(part)) else LEVEL.sub(level, part)
 
 
-def check_meeting(origins: Sequence[Origin], needed: frozenset[str]) -> None:
+def check_meeting(origins: Sequence[ChannelOrigin], needed: frozenset[str]) -> None:
     """Refuse origins of which no key can get all channels: no window would ever be whole.
 
     Args:
@@ -154,7 +154,7 @@ def check_meeting(origins: Sequence[Origin], needed: frozenset[str]) -> None:
     """
     if any(needed <= origin.channels for origin in origins):
         return
-    lacking: dict[Origin, frozenset[str]] = {}
+    lacking: dict[ChannelOrigin, frozenset[str]] = {}
     for origin in origins:
         # A key that several can have, each two of them can have: so this passes all that can work.
         met = [one.channels for one in origins if filters_overlap(f"key/{one.keys}", f"key/{origin.keys}")]
@@ -166,7 +166,7 @@ def check_meeting(origins: Sequence[Origin], needed: frozenset[str]) -> None:
     raise ConfigError(_apart(one, other))
 
 
-def _apart(one: Origin, other: Origin) -> str:
+def _apart(one: ChannelOrigin, other: ChannelOrigin) -> str:
     """Say that two origins never meet, and what line to write."""
     alone = next((origin.pattern for origin in (one, other) if origin.keys == origin.pattern), "")
     why = f"topic '{alone}' would be a key of its own" if alone else "their keys are never the same"

@@ -133,7 +133,7 @@ def key_of(config: MqttSourceConfig) -> Callable[[bytes], str | None]:
     return key
 
 
-class Broker(Protocol):
+class BrokerSubscriber(Protocol):
     """Part of `edge_runtime.io.mqtt.client.BrokerClient` that a source needs."""
 
     def subscribe(self, filters: Sequence[tuple[str, int]], receive: Receive, key_of: KeyOf | None = None) -> object:
@@ -175,7 +175,7 @@ class MqttSource:
     def __init__(
         self,
         config: MqttSourceConfig,
-        broker_client: Broker,
+        broker_client: BrokerSubscriber,
         decoder: Decoder | Mapping[str, Decoder],
         metrics: Metrics,
         *,
@@ -270,7 +270,7 @@ class MqttSource:
 
 def make_source(
     config: MqttSourceConfig,
-    broker: Broker,
+    broker: BrokerSubscriber,
     contract: InputContract,
     metrics: Metrics,
     clock: Clock,

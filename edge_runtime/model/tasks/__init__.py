@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.model.tasks.answers import AnswerTypes
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Correction, Decision, Float32, Prediction
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 class Task(Protocol):
     """Meaning of a model's answers. Without state: the same numbers mean the same at any time."""
 
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[OipTensor, ...]
     """Answer of a server that offers such a model, first axis the windows; the first one is the answer itself."""
     asked: bool
     """The cloud can be asked about an answer."""

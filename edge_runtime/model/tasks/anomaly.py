@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import BundleError, CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import ANOMALOUS, AnomalyOutput
@@ -73,7 +73,7 @@ class Anomaly(WindowTask):
         self._limit = math.inf if output.threshold is None else float(np.float32(output.threshold))
         if output.threshold is None and self._normal is not None:
             self._limit = conformal_threshold(self._normal, self._rate)
-        self.outputs = (TensorSpec(ANOMALOUS, "FP32", (-1, 1)),)
+        self.outputs = (OipTensor(ANOMALOUS, "FP32", (-1, 1)),)
 
     def find(self, answers: Float32) -> list[Finding]:
         """See `WindowTask`."""

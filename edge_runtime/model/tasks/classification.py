@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import GateSpec, Manifest
 from edge_runtime.manifest.surround import Fusion, Gain, SurroundGate
@@ -123,7 +123,7 @@ class Classification:
         self._labels = labels or manifest.output.labels
         self._places = [self._labels.index(label) for label in self._own_labels if label in self._labels]
         self._length_s = manifest.input.window / manifest.input.rate_hz
-        self.outputs: tuple[TensorSpec, ...] = (TensorSpec(PROBABILITIES, "FP32", (-1, len(self._labels))),)
+        self.outputs: tuple[OipTensor, ...] = (OipTensor(PROBABILITIES, "FP32", (-1, len(self._labels))),)
         self.asked = True
         self.types = CLASSIFICATION
         surround = manifest.surround

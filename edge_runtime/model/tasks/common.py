@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import BundleError, CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.model.tasks import Author, Finding, ReplyValues
@@ -36,7 +36,7 @@ class WindowTask(ABC):
     """
 
     kind: ClassVar[str]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[OipTensor, ...]
     asked = True
 
     def __init__(self, manifest: Manifest, threshold: float | None) -> None:
@@ -144,14 +144,14 @@ class WindowTask(ABC):
         labels = np.array([one.label for one in found], object).reshape(-1, 1)
         return {"label": labels, "confidence": np.array([[one.confidence] for one in found], np.float32)}
 
-    def _read_numbers(self, reply: Mapping[str, Array], spec: TensorSpec, n: int) -> Float32:
+    def _read_numbers(self, reply: Mapping[str, Array], spec: OipTensor, n: int) -> Float32:
         """Return a tensor of the cloud's answer, all finite.
 
         Raises:
             CloudRejected: it is missing, or of another shape or kind.
         """
         array = reply.get(spec.name)
-        wanted = TensorSpec(spec.name, spec.datatype, (n, *spec.shape[1:]))
+        wanted = OipTensor(spec.name, spec.datatype, (n, *spec.shape[1:]))
         if array is None or not wanted.accepts(array.shape) or array.dtype.kind not in "fiu":
             found = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise CloudRejected(f"the cloud answered {found} where {wanted} is due", None)
@@ -161,7 +161,7 @@ class WindowTask(ABC):
         return numbers
 
 
-LABEL_AND_TRUST = (TensorSpec("label", "BYTES", (-1, 1)), TensorSpec("confidence", "FP32", (-1, 1)))
+LABEL_AND_TRUST = (OipTensor("label", "BYTES", (-1, 1)), OipTensor("confidence", "FP32", (-1, 1)))
 """Answer of a server whose model gives one text for each window."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import DetectionOutput
@@ -61,9 +61,9 @@ class Detection(WindowTask):
             priors = read_numbers(files, output.priors, (output.count, 4))
         self._decode = BoxDecoder(output, priors)
         self.outputs = (
-            TensorSpec("boxes", "FP32", (-1, output.most, 4)),
-            TensorSpec("scores", "FP32", (-1, output.most)),
-            TensorSpec("labels", "INT64", (-1, output.most)),
+            OipTensor("boxes", "FP32", (-1, output.most, 4)),
+            OipTensor("scores", "FP32", (-1, output.most)),
+            OipTensor("labels", "INT64", (-1, output.most)),
         )
 
     def find(self, answers: Float32) -> list[Finding]:
@@ -117,10 +117,10 @@ class Detection(WindowTask):
 
     def read_reply(self, reply: Mapping[str, Array], n: int, _values: ReplyValues, /) -> list[Finding]:
         """See `Task`; any number of boxes will do."""
-        boxes = self._read_numbers(reply, TensorSpec("boxes", "FP32", (-1, -1, 4)), n).astype(np.float64)
+        boxes = self._read_numbers(reply, OipTensor("boxes", "FP32", (-1, -1, 4)), n).astype(np.float64)
         shape = (-1, boxes.shape[1])
-        scores = self._read_numbers(reply, TensorSpec("scores", "FP32", shape), n)
-        places = self._read_numbers(reply, TensorSpec("labels", "INT64", shape), n).astype(int)
+        scores = self._read_numbers(reply, OipTensor("scores", "FP32", shape), n)
+        places = self._read_numbers(reply, OipTensor("labels", "INT64", shape), n).astype(int)
         if boxes.shape[1] == 0:
             raise CloudRejected("the cloud answered no row for a box; one without a box has the label -1", None)
         given = places >= 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest, MultiLabelOutput
 from edge_runtime.model.tasks import Finding, ReplyValues
@@ -39,7 +39,7 @@ class MultiLabel(WindowTask):
         # As float32, which the probabilities are: one that is its threshold reaches it.
         reach = [by_label.get(label, output.thresholds[0]) for label in self._labels]
         self._thresholds = np.array(reach, np.float32).astype(np.float64)
-        self.outputs = (TensorSpec("probabilities", "FP32", (-1, len(self._labels))),)
+        self.outputs = (OipTensor("probabilities", "FP32", (-1, len(self._labels))),)
 
     def find(self, answers: Float32) -> list[Finding]:
         """See `WindowTask`."""

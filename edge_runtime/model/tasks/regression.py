@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import Quantity, RegressionOutput
@@ -43,7 +43,7 @@ class Regression(WindowTask):
         shape = (-1, len(output.quantities))
         self._intervals = all(quantity.half_width for quantity in output.quantities)
         names = ("values", "low", "high") if self._intervals else ("values",)
-        self.outputs = tuple(TensorSpec(name, "FP32", shape) for name in names)
+        self.outputs = tuple(OipTensor(name, "FP32", shape) for name in names)
 
     def find(self, answers: Float32) -> list[Finding]:
         """See `WindowTask`."""
@@ -77,7 +77,7 @@ class Regression(WindowTask):
         given = self._read_numbers(reply, self.outputs[0], n).astype(np.float64)
         if "low" not in reply or "high" not in reply:
             return self._read(given, np.zeros_like(given))
-        low, high = (self._read_numbers(reply, TensorSpec(name, "FP32", shape), n) for name in ("low", "high"))
+        low, high = (self._read_numbers(reply, OipTensor(name, "FP32", shape), n) for name in ("low", "high"))
         if not (low <= high).all():
             raise CloudRejected("the cloud answered intervals whose low lies above their high", None)
         return self._read(given, np.zeros_like(given), low, high)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.errors import CloudRejected
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import VectorOutput
@@ -37,7 +37,7 @@ class Vector(WindowTask):
     def __init__(self, manifest: Manifest, output: VectorOutput, threshold: float | None) -> None:
         super().__init__(manifest, threshold)
         self._output = output
-        self.outputs = (TensorSpec("rows", "FP32", (-1, *output.shape)),)
+        self.outputs = (OipTensor("rows", "FP32", (-1, *output.shape)),)
         *rows, numbers = output.shape
         self._label = " x ".join(map(str, (*rows, numbers)))
         common = {"encoding": output.publish, "unit": output.unit, "rate_hz": output.rate_hz}

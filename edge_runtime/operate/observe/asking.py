@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
-from edge_runtime.base.http.framing import Stream
+from edge_runtime.base.http.framing import SocketStream
 from edge_runtime.clock import Clock
 from edge_runtime.errors import ConfigError, ConnectionFailed, InputError
 
@@ -87,7 +87,7 @@ class Asker:
         head = f"{method} {path} HTTP/1.1\r\n{self._lines}{sent}\r\n"
         family, address = self._address
         sock = socket.socket(family, socket.SOCK_STREAM)
-        stream = Stream(sock, self._clock)
+        stream = SocketStream(sock, self._clock)
         try:
             sock.settimeout(self._timeout_s)
             sock.connect(address)

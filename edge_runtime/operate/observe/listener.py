@@ -32,8 +32,8 @@ from edge_runtime.operate.observe.page import page_files
 from edge_runtime.operate.observe.report import Query
 from edge_runtime.operate.observe.routes import OnLoop, Routes, Work, query_of, router_of
 from edge_runtime.operate.observe.textfile import TextFile
-from edge_runtime.operate.serving.answers import Pending, Refused, RenderMetrics, Stream
-from edge_runtime.operate.serving.connection import Counts, Phase
+from edge_runtime.operate.serving.answers import EventStream, Pending, Refused, RenderMetrics
+from edge_runtime.operate.serving.connection import Phase, ServerCounts
 from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
 from edge_runtime.operate.serving.router import HttpRouter
 
@@ -98,7 +98,7 @@ class Listener:
         self._loop: Loop | None = None
         self._fronts: list[tuple[Front, socket.socket]] = []
         self._thread: threading.Thread | None = None
-        self._streams: dict[Stream, Query] = {}
+        self._streams: dict[EventStream, Query] = {}
         self._under_way: set[Query] = set()
         """Queries whose picture the application's loop was asked for."""
         self._regular: list[tuple[float, Callable[[], object]]] = []
@@ -107,7 +107,7 @@ class Listener:
         if config.textfile is not None:
             self._textfile = TextFile(config.textfile, lambda: metrics(openmetrics=False))
             self.every(config.textfile_s, self._textfile.write)
-        self.counts = Counts()
+        self.counts = ServerCounts()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ LOOKED_AT: Final = 8
 """Keys whose last window is kept, those that were asked for last."""
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """One answer, as it is kept."""
 
     end: float
@@ -47,7 +47,7 @@ class KeyView:
     __slots__ = ("first", "last", "seen", "steps", "windows")
 
     def __init__(self) -> None:
-        self.steps: deque[Step] = deque(maxlen=HISTORY)
+        self.steps: deque[_Step] = deque(maxlen=HISTORY)
         self.last: Prediction | None = None
         self.seen = 0.0
         """Wall clock of the last answer."""
@@ -109,7 +109,7 @@ class Live:
             view.first = now
         elif view.seen != now:
             self._keys.move_to_end(answer.key)
-        view.steps.append(Step(answer.end, answer.label, answer.confidence, answer.hard, "", number_of(answer)))
+        view.steps.append(_Step(answer.end, answer.label, answer.confidence, answer.hard, "", number_of(answer)))
         view.last = answer
         view.seen = now
         view.windows += 1

@@ -28,11 +28,11 @@ from edge_runtime.model.serving import resets
 from edge_runtime.operate.observe.access import FIGURES, GUARDED, Guard
 from edge_runtime.operate.observe.report import MOST_KEYS, Query
 from edge_runtime.operate.serving.answers import (
+    EventStream,
     Pending,
     Refused,
     RenderMetrics,
     Reply,
-    Stream,
     json_reply,
     metrics_reply,
 )
@@ -129,7 +129,7 @@ def router_of(
     hosts: frozenset[str] | None,
     metrics: RenderMetrics,
     pending: Callable[[Work], Pending],
-    streams: dict[Stream, Query],
+    streams: dict[EventStream, Query],
     files: Mapping[str, tuple[str, bytes]],
 ) -> HttpRouter:
     """Make the table of a running application a server.
@@ -153,7 +153,7 @@ def router_of(
     table: dict[Path, Route] = {}
 
     def add(
-        path: str, method: Literal["GET", "POST"], answer: Callable[[HttpRequest], Reply | Pending | Stream]
+        path: str, method: Literal["GET", "POST"], answer: Callable[[HttpRequest], Reply | Pending | EventStream]
     ) -> None:
         is_open = path in files or (guard is not None and guard.opens(path))
         table[tuple(path.split("/"))] = Route(method, answer, open=is_open)
@@ -175,11 +175,11 @@ def _on_loop(
     return pending(work(request.asked()))
 
 
-def _stream(streams: dict[Stream, Query], request: HttpRequest) -> Stream:
+def _stream(streams: dict[EventStream, Query], request: HttpRequest) -> EventStream:
     if len(streams) >= _MOST_STREAMS:
         raise Refused(503, f"{_MOST_STREAMS} others look on already", retry=True)
     query = query_of(request.parameters)
-    stream = Stream(streams.__delitem__)
+    stream = EventStream(streams.__delitem__)
     streams[stream] = query
     return stream
 

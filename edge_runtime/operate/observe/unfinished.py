@@ -31,7 +31,7 @@ PARTED: Final = (
 )
 
 
-class Figures(NamedTuple):
+class _Figures(NamedTuple):
     """Counters at one moment."""
 
     at: float
@@ -64,7 +64,7 @@ class UnfinishedWindows:
         self._newest_at = 0.0
         self._begin(self._figures(now))
 
-    def _begin(self, figures: Figures) -> None:
+    def _begin(self, figures: _Figures) -> None:
         """Wait for the next window from now on."""
         self._began = figures
         self._warned_s = 0.0
@@ -100,10 +100,10 @@ class UnfinishedWindows:
         samples = figures.samples - self._began.samples
         return f"window: {samples} samples in {waited_s:.0f} s made no window: {progress(found, contract)}. {cause}"
 
-    def _figures(self, now: float) -> Figures:
+    def _figures(self, now: float) -> _Figures:
         counts, dropped = self._metrics.counts, self._metrics.dropped
         mistimed = sum(dropped[reason] for reason in ("late", "duplicate", "same_stamp", "stamp_jump"))
-        return Figures(now, counts["samples_total"], counts["windows_total"], counts["gaps_total"], mistimed)
+        return _Figures(now, counts["samples_total"], counts["windows_total"], counts["gaps_total"], mistimed)
 
 
 def progress(states: Sequence[KeyState], contract: InputContract) -> str:
@@ -149,7 +149,7 @@ def _speed(before: Mapping[str, float], now: Mapping[str, float], seconds: float
     return median(speeds) if speeds else 0.0
 
 
-def _cause(contract: InputContract, began: Figures, now: Figures, speed: float, keys: int) -> str:
+def _cause(contract: InputContract, began: _Figures, now: _Figures, speed: float, keys: int) -> str:
     """Explain why there is no window yet, with what to do."""
     samples, period_s = now.samples - began.samples, 1 / contract.rate_hz
     for factor, units in _UNITS:

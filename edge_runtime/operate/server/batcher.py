@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.clock import Clock
 from edge_runtime.errors import InputError, one_line
 from edge_runtime.operate.serving.answers import Refused
@@ -55,8 +55,8 @@ class ServedModel:
     """
 
     name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[OipTensor, ...]
+    outputs: tuple[OipTensor, ...]
     predict: Callable[[dict[str, Array]], dict[str, Array]] = field(repr=False)
     step: Callable[[dict[str, Array], Sequence[tuple[InSequence, int]]], dict[str, Array]] | None = field(
         default=None, repr=False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import EngineError, InputError
 from edge_runtime.metrics import Metrics
@@ -20,7 +20,7 @@ from edge_runtime.signal.windowing.batch import fill_first
 INPUT = "window"
 
 
-ANSWERED = TensorSpec("answered", "BOOL", (-1,))
+ANSWERED = OipTensor("answered", "BOOL", (-1,))
 """Output of a model with states: false for steps before the first answer, whose numbers are zeros."""
 IDLE_S = 60.0
 
@@ -54,7 +54,7 @@ def served_model(
     return ServedModel(
         name=model.manifest.name,
         version=str(model.manifest.version),
-        inputs=(TensorSpec(INPUT, "FP32", (-1, len(contract.channels), -1 if contract.fill else contract.window)),),
+        inputs=(OipTensor(INPUT, "FP32", (-1, len(contract.channels), -1 if contract.fill else contract.window)),),
         outputs=task.outputs,
         predict=predict,
         max_batch=max_batch,
@@ -80,7 +80,7 @@ def _with_sequences(
     return ServedModel(
         name=model.manifest.name,
         version=str(model.manifest.version),
-        inputs=(TensorSpec(INPUT, "FP32", (-1, len(contract.channels), contract.window)),),
+        inputs=(OipTensor(INPUT, "FP32", (-1, len(contract.channels), contract.window)),),
         outputs=(*task.outputs, ANSWERED),
         predict=predict,
         step=step,

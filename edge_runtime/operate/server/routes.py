@@ -12,8 +12,8 @@ from edge_runtime.base.oip import (
     JSON_LENGTH_HEADER,
     Array,
     InferRequest,
-    Limits,
-    TensorSpec,
+    OipLimits,
+    OipTensor,
     decode_request,
     encode_response,
     json_length,
@@ -141,7 +141,7 @@ class _Served:
         limits: bounds of a request to it.
     """
 
-    def __init__(self, name: str, batcher: Batcher, limits: Limits) -> None:
+    def __init__(self, name: str, batcher: Batcher, limits: OipLimits) -> None:
         self._name = name
         self._batcher = batcher
         self.limits = limits
@@ -200,8 +200,8 @@ def _largest_request(model: ServedModel) -> float:
     return SMALL_BODY_BYTES + _JSON_BYTES_PER_NUMBER * model.max_batch * numbers
 
 
-def _limits(max_bytes: float) -> Limits:
-    return Limits(max_body_bytes=int(max_bytes), max_json_bytes=min(int(max_bytes), Limits().max_json_bytes))
+def _limits(max_bytes: float) -> OipLimits:
+    return OipLimits(max_body_bytes=int(max_bytes), max_json_bytes=min(int(max_bytes), OipLimits().max_json_bytes))
 
 
 def _metadata(name: str, model: ServedModel) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _metadata(name: str, model: ServedModel) -> dict[str, Any]:
     }
 
 
-def _spec(spec: TensorSpec) -> dict[str, Any]:
+def _spec(spec: OipTensor) -> dict[str, Any]:
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 

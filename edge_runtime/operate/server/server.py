@@ -27,7 +27,7 @@ from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConfigError
 from edge_runtime.operate.server.batcher import Batcher, Call, ServedModel
 from edge_runtime.operate.server.routes import router_of
-from edge_runtime.operate.serving.connection import Counts, Phase
+from edge_runtime.operate.serving.connection import Phase, ServerCounts
 from edge_runtime.operate.serving.front import LINGER_S, Front, FrontLimits
 
 _BACKLOG = 1024
@@ -173,7 +173,7 @@ class Server:
                 else None
             ),
         )
-        self._counts = Counts()
+        self._counts = ServerCounts()
         self._listener: socket.socket | None = None
         self._running: tuple[Loop, Front, threading.Thread] | None = None
 

@@ -93,7 +93,7 @@ class RenderMetrics(Protocol):
         ...
 
 
-class Stream:
+class EventStream:
     """Server-sent events to one caller (WHATWG HTML, section 9.2). Everything happens on the server's loop.
 
     A caller that reads too slowly misses messages: what waits for it has a bound, and what is left out is counted.
@@ -103,7 +103,7 @@ class Stream:
         headers: whole lines besides those that each stream has.
     """
 
-    def __init__(self, closed: Callable[[Stream], None], headers: str = "") -> None:
+    def __init__(self, closed: Callable[[EventStream], None], headers: str = "") -> None:
         self._closed = closed
         self._headers = headers
         self._waiting: deque[bytes] = deque()
@@ -143,7 +143,7 @@ class Stream:
         closed(self)
 
 
-def _nothing(_: Stream) -> None:
+def _nothing(_: EventStream) -> None:
     pass
 
 

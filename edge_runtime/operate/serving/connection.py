@@ -22,7 +22,7 @@ from edge_runtime.base.http.parser import Head, Parser, Steps, T, declared_lengt
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.errors import InputError
-from edge_runtime.operate.serving.answers import Pending, Refused, Reply, Stream
+from edge_runtime.operate.serving.answers import EventStream, Pending, Refused, Reply
 from edge_runtime.operate.serving.router import HttpRouter
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Phase(enum.IntEnum):
 
 
 @dataclass(slots=True)
-class Counts:
+class ServerCounts:
     """Counts of a server: connections that are open, were refused, dropped and evicted; answers by status."""
 
     connections: int = 0
@@ -82,22 +82,22 @@ class Owner(Protocol):
     draining: bool
     received_bytes: int
     """Memory of the requests that are being received, of all connections."""
-    counts: Counts
+    counts: ServerCounts
 
-    def enter(self, connection: Connection, phase: Phase, /) -> None:
+    def enter(self, connection: HttpConnection, phase: Phase, /) -> None:
         """Start the time limit of a phase."""
 
-    def leave(self, connection: Connection, /) -> None:
+    def leave(self, connection: HttpConnection, /) -> None:
         """End the time limit of the present phase."""
 
     def bound_memory(self) -> None:
         """Close connections until `received_bytes` is within its limit."""
 
-    def forget(self, connection: Connection, /) -> None:
+    def forget(self, connection: HttpConnection, /) -> None:
         """Drop a connection that was closed."""
 
 
-class Connection:
+class HttpConnection:
     """A caller: its socket, its parser, and the conversation with it.
 
     Args:
@@ -226,7 +226,7 @@ class Connection:
                 body = yield from self._read_body(head)
                 whole, keep = True, head.keeps_alive(head.start[2])
                 answer = router.answer(head, body, ready=not self._owner.draining, peer=self._address)
-                if isinstance(answer, Stream):
+                if isinstance(answer, EventStream):
                     yield from self._stream(answer)
                     return False
                 reply = answer if isinstance(answer, Reply) else (yield from self._wait_for(answer))
@@ -275,7 +275,7 @@ class Connection:
         if self._pending is pending:
             self.resume()
 
-    def _stream(self, stream: Stream) -> Conversation[None]:
+    def _stream(self, stream: EventStream) -> Conversation[None]:
         """Send what comes until the caller leaves, or nothing has come for the time of the phase."""
         self._release()
         self._owner.counts.answers[200] += 1

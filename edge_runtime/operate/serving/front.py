@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edge_runtime.base.system.loop import Loop, Timer
-from edge_runtime.operate.serving.connection import Connection, Counts, Phase
+from edge_runtime.operate.serving.connection import HttpConnection, Phase, ServerCounts
 from edge_runtime.operate.serving.router import HttpRouter
 
 LINGER_S = 1.0
@@ -61,11 +61,11 @@ class Front:
         router: what answers.
         tls: how to encrypt; None is clear text.
         limits: see `FrontLimits`.
-        counts: see `Counts`; this thread alone changes them.
+        counts: see `ServerCounts`; this thread alone changes them.
     """
 
     def __init__(
-        self, loop: Loop, router: HttpRouter, tls: ssl.SSLContext | None, limits: FrontLimits, counts: Counts
+        self, loop: Loop, router: HttpRouter, tls: ssl.SSLContext | None, limits: FrontLimits, counts: ServerCounts
     ) -> None:
         self.loop = loop
         self.router = router
@@ -76,9 +76,9 @@ class Front:
         self.drained = threading.Event()
         """Set when the last connection is gone after `drain`."""
         self._limits = limits
-        self._connections: dict[Connection, str] = {}
+        self._connections: dict[HttpConnection, str] = {}
         self._addresses: Counter[str] = Counter()
-        self._phases: dict[Phase, dict[Connection, float]] = {phase: {} for phase in Phase}
+        self._phases: dict[Phase, dict[HttpConnection, float]] = {phase: {} for phase in Phase}
         self._timer: Timer | None = None
         self._due = float("inf")
 
@@ -104,7 +104,7 @@ class Front:
         for connection in list(self._connections):
             connection.close()
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """Forget a connection that was closed."""
         self.leave(connection)
         self.received_bytes -= connection.held
@@ -150,7 +150,7 @@ class Front:
             with contextlib.suppress(OSError):
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, self, address)
+            connection = HttpConnection(sock, self, address)
             self._connections[connection] = address
             self.counts.connections += 1
             self._addresses[address] += 1
@@ -169,7 +169,7 @@ class Front:
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
-    def enter(self, connection: Connection, phase: Phase) -> None:
+    def enter(self, connection: HttpConnection, phase: Phase) -> None:
         """Move the connection into a phase; in the one that it is in, its deadline stays."""
         if connection.phase is phase:
             return
@@ -180,7 +180,7 @@ class Front:
         if due < self._due:
             self._arm(due)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """Take the connection out of its phase, so that it waits in none."""
         if connection.phase is not None:
             self._phases[connection.phase].pop(connection, None)

@@ -23,7 +23,7 @@ from edge_runtime.base.http.parser import Head
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system.secrets import Secret
 from edge_runtime.errors import InputError
-from edge_runtime.operate.serving.answers import Pending, Refused, Reply, Stream, json_reply
+from edge_runtime.operate.serving.answers import EventStream, Pending, Refused, Reply, json_reply
 
 SMALL_BODY_BYTES: Final = 64 * 1024
 """Longest body of a request that takes none; and names, shapes and parameters of one that does."""
@@ -87,7 +87,7 @@ class HttpRequest:
         return found
 
 
-Handler: TypeAlias = Callable[[HttpRequest], Reply | Pending | Stream]
+Handler: TypeAlias = Callable[[HttpRequest], Reply | Pending | EventStream]
 """Answers a request; raises `Refused` and `InputError`."""
 
 
@@ -211,7 +211,7 @@ class HttpRouter:
             return self._small
         return self._small if route is None else route.max_body or self._small
 
-    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | Stream:
+    def answer(self, head: Head, body: Buffer, *, ready: bool, peer: str = "") -> Reply | Pending | EventStream:
         """Do what a request asks for.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_runtime.operate.update.shadow import Tally
+from edge_runtime.operate.update.shadow import ShadowTally
 
 _EARLY = 50
 """Compared windows after which too little agreement ends a run before its time."""
@@ -36,7 +36,7 @@ class Elapsed:
     """For how long readings came and no answer did."""
 
 
-def fault(rules: Rules, tally: Tally, elapsed: Elapsed) -> str | None:
+def fault(rules: Rules, tally: ShadowTally, elapsed: Elapsed) -> str | None:
     """Explain why the run has failed, one line, or None as long as it has not."""
     if tally.errors > rules.max_errors:
         return f"it failed on {tally.errors} of {tally.errors + tally.answered} windows: {tally.error}"
@@ -54,7 +54,7 @@ def fault(rules: Rules, tally: Tally, elapsed: Elapsed) -> str | None:
     return None
 
 
-def passed(rules: Rules, tally: Tally, elapsed: Elapsed) -> bool:
+def passed(rules: Rules, tally: ShadowTally, elapsed: Elapsed) -> bool:
     """Return whether time, windows and times of both models are full. Ask `fault` first."""
     seen = tally.compared if rules.comparable else tally.answered
     timed = tally.timings >= _TIMED or not rules.comparable

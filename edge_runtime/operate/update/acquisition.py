@@ -28,7 +28,7 @@ from edge_runtime.operate.update.announcement import Announcement, in_canary
 from edge_runtime.operate.update.config import UpdateConfig
 from edge_runtime.operate.update.download import Downloader
 from edge_runtime.operate.update.freshness import FloorClock
-from edge_runtime.operate.update.job import Jobs, Line
+from edge_runtime.operate.update.job import JobQueue, Jobs
 from edge_runtime.operate.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Acquisition:
         self._rng = random.Random()  # noqa: S311 - jitter
         self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
-        self._line: Line | None = None
+        self._line: JobQueue | None = None
         self._taking = False
         self._latest: Announcement | None = None
         self._message = b""
@@ -146,7 +146,7 @@ class Acquisition:
         return self._downloader.progress
 
     def open(
-        self, loop: Scheduler, jobs: Jobs, line: Line, broker_client: BrokerClient | None, barrier: Barrier
+        self, loop: Scheduler, jobs: Jobs, line: JobQueue, broker_client: BrokerClient | None, barrier: Barrier
     ) -> None:
         """Begin to listen; before the sources, whose topics may overlap.
 

@@ -21,7 +21,7 @@ from edge_runtime.model.serving.loading import Model, Predictor
 from edge_runtime.operate.update.inbox import requests
 from edge_runtime.operate.update.keys import KeyChain
 from edge_runtime.operate.update.shadow import Steady
-from edge_runtime.operate.update.state import Installed, State, configured, rolled_back, started_again
+from edge_runtime.operate.update.state import Installed, UpdateState, configured, rolled_back, started_again
 from edge_runtime.operate.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Starter:
         state = self._store.state
         yield from (one for one in (state.running, state.previous) if one is not None)
 
-    def _count(self, state: State) -> bool:
+    def _count(self, state: UpdateState) -> bool:
         """Count a start of the candidate on disk; False if it must not be started."""
         try:
             if state.starts >= self._max_failed_starts:
@@ -239,7 +239,9 @@ class Starter:
                 name, version = bundle.manifest.name, bundle.manifest.version
                 highest[name] = max(version, highest.get(name, 0))
         with suppress(StoreError):
-            self._store.change(lambda _: State(highest=highest, last="the state of updates was lost and recreated"))
+            self._store.change(
+                lambda _: UpdateState(highest=highest, last="the state of updates was lost and recreated")
+            )
 
 
 def _check(model: Model, installed: Installed) -> None:

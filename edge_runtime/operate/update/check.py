@@ -15,10 +15,12 @@ from edge_runtime.model.bundle.bundle import Bundle, open_bundle
 from edge_runtime.model.bundle.signature import TrustedKey
 from edge_runtime.operate.update.announcement import Announcement
 from edge_runtime.operate.update.config import UpdateConfig
-from edge_runtime.operate.update.state import Installed, State
+from edge_runtime.operate.update.state import Installed, UpdateState
 
 
-def admit(state: State, running: Manifest, name: str, version: int, sha256: str, *, by_operator: bool = False) -> bool:
+def admit(
+    state: UpdateState, running: Manifest, name: str, version: int, sha256: str, *, by_operator: bool = False
+) -> bool:
     """Return whether a version is wanted: asked of an announcement, and again of what the bundle says of itself.
 
     1. A version below the floor is refused. The floor is the highest one that has passed its trial here; one that was
@@ -74,7 +76,7 @@ def open_candidate(path: Path, config: UpdateConfig, keys: Sequence[TrustedKey],
 def examine(
     bundle: Bundle,
     announced: Announcement | None,
-    state: State,
+    state: UpdateState,
     running: Manifest,
     config: UpdateConfig,
     *,

@@ -131,7 +131,7 @@ class UpdateConfig:
         return self.device_id or socket.gethostname()
 
 
-class Setting(NamedTuple):
+class UpdateSurroundings(NamedTuple):
     """Settings of the rest of the application that an update needs."""
 
     model: ModelConfig

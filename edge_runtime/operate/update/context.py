@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Run:
+class CandidateRun:
     """A shadow run or a trial under way."""
 
     candidate: Installed

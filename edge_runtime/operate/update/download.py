@@ -56,7 +56,7 @@ class Downloader:
         self._store = store
         self._refused = refused
         self._clock = clock
-        self._server = fetch.Server(
+        self._server = fetch.ServerAccess(
             hosts=config.hosts,
             tls=functools.cache(lambda: ClientTls(config.ca_file, config.cert_file, config.key_file)),
             token=SecretFile(config.token_file, "update.token_file") if config.token_file else None,

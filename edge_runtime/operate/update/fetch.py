@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from edge_runtime._version import __version__
 from edge_runtime.base.http.client import open_stream, reason_of
 from edge_runtime.base.http.endpoint import Endpoint
-from edge_runtime.base.http.framing import Head, Stream
+from edge_runtime.base.http.framing import Head, SocketStream
 from edge_runtime.base.oip import Buffer
 from edge_runtime.base.system import durable_file
 from edge_runtime.base.system.secrets import ClientTls, SecretFile
@@ -42,7 +42,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerAccess:
     """Settings of the connection to a server."""
 
     hosts: tuple[str, ...]
@@ -54,7 +54,7 @@ class Server:
 
 
 def fetch(
-    url: str, part: Path, size: int, server: Server, clock: Clock, cancelled: threading.Event, progress: Progress
+    url: str, part: Path, size: int, server: ServerAccess, clock: Clock, cancelled: threading.Event, progress: Progress
 ) -> None:
     """Complete a file, from where an earlier attempt got to.
 
@@ -144,7 +144,7 @@ def check(part: Path, size: int, sha256: str) -> None:
         raise UpdateRefused("digest", "it does not have the SHA-256 that was announced")
 
 
-def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing: _Writing) -> None:
+def _get(url: str, start: int, size: int, server: ServerAccess, clock: Clock, writing: _Writing) -> None:
     """Get, in one exchange, the bytes from `start` on, or the whole file where a server knows no ranges."""
     try:
         endpoint = Endpoint.parse(url)
@@ -153,7 +153,7 @@ def _get(url: str, start: int, size: int, server: Server, clock: Clock, writing:
     where = endpoint.origin
     # The whole of it has an end, however slowly the server sends.
     deadline = clock.monotonic() + 2 * server.timeout_s + (size - start) / SLOWEST_BYTES_S
-    stream: Stream | None = None
+    stream: SocketStream | None = None
     try:
         stream = open_stream(
             endpoint,
@@ -219,7 +219,7 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def _request(endpoint: Endpoint, start: int, count: int, server: Server) -> bytes:
+def _request(endpoint: Endpoint, start: int, count: int, server: ServerAccess) -> bytes:
     lines = [
         f"GET {endpoint.target} HTTP/1.1",
         f"Host: {endpoint.netloc}",

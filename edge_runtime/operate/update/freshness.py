@@ -17,7 +17,7 @@ from edge_runtime.base.system.iso8601 import parse_time
 from edge_runtime.clock import Clock
 from edge_runtime.errors import UpdateRefused
 from edge_runtime.operate.update.announcement import Announcement, Signed
-from edge_runtime.operate.update.state import Floor, State
+from edge_runtime.operate.update.state import Floor, UpdateState
 from edge_runtime.operate.update.update_store import UpdateStore
 
 MAX_NAMES = 64
@@ -71,7 +71,7 @@ def require_unexpired(announced: Announcement, now_s: float) -> None:
                             f"{announced.expires}; publish a new one")  # fmt: skip
 
 
-def admitted(state: State, signed: Signed, wall_s: float) -> State:
+def admitted(state: UpdateState, signed: Signed, wall_s: float) -> UpdateState:
     """Return the state after an announcement that verified; to be written before the announcement is followed.
 
     1. An announcement that has expired is refused. Times that it was issued at, and that were seen before, count.
@@ -109,11 +109,11 @@ def admitted(state: State, signed: Signed, wall_s: float) -> State:
     return replace(state, floors=floors, seen_s=seen_s, filters=filters)  # rule 4
 
 
-def made_at(state: State, created: str) -> State:
+def made_at(state: UpdateState, created: str) -> UpdateState:
     """Raise the latest time seen to that at which a verified bundle was made; empty where it is not known."""
     return replace(state, seen_s=max(state.seen_s, parse_time(created))) if created else state
 
 
-def forgotten(state: State) -> State:
+def forgotten(state: UpdateState) -> UpdateState:
     """Drop the floors after a key was taken out: its owner could have raised them beyond every later announcement."""
     return replace(state, floors={}, seen_s=0.0)

@@ -15,7 +15,7 @@ from edge_runtime import schema
 from edge_runtime.base.system import durable_file
 from edge_runtime.base.system.control_spool import Spool
 from edge_runtime.errors import UpdateRefused
-from edge_runtime.operate.update.state import State, forgiven, opened, paused, withdrawn
+from edge_runtime.operate.update.state import UpdateState, forgiven, opened, paused, withdrawn
 from edge_runtime.operate.update.update_store import UpdateStore
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Request:
     bundle: bool = False
     """A bundle comes with it: `post` sets it."""
 
-    def obey(self, state: State) -> State:
+    def obey(self, state: UpdateState) -> UpdateState:
         """Apply it to a state."""
         apply = opened if self.bundle else forgiven
         return {"hold": paused, "apply": apply, "rollback": withdrawn}[self.action](state)

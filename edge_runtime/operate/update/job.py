@@ -81,7 +81,7 @@ class Jobs:
             handle()
 
 
-class Line:
+class JobQueue:
     """Jobs one after the other, in order, with a pause between them: for messages that anybody may send.
 
     Args:

@@ -31,8 +31,8 @@ from edge_runtime.model.serving.loading import Model
 from edge_runtime.operate.update import check
 from edge_runtime.operate.update.config import UpdateConfig
 from edge_runtime.operate.update.job import Jobs
-from edge_runtime.operate.update.prove import Labels, Said, Verdict, looks, reversed_by, verdict
-from edge_runtime.operate.update.state import Proved, State
+from edge_runtime.operate.update.prove import DisputedLabels, Said, Verdict, looks, reversed_by, verdict
+from edge_runtime.operate.update.state import Proved, UpdateState
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.cases.case import SKIP, Rival
 from edge_runtime.store.cases.draw import PLACES, Sample
@@ -63,9 +63,9 @@ class Standing:
     """Labels of other tries of the candidate."""
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> DisputedLabels:
         """All labels of the sample, in whatever order they came."""
-        return Labels.of(said for said in self.said.values() if said)
+        return DisputedLabels.of(said for said in self.said.values() if said)
 
     @property
     def waiting(self) -> int:
@@ -208,7 +208,7 @@ class Proof:
 
         self._jobs.run(read, found, failed)
 
-    def resume(self, state: State, model: Model | None = None) -> bool:
+    def resume(self, state: UpdateState, model: Model | None = None) -> bool:
         """Turn to what was accepted; return whether it is what is tried, or what runs."""
         proved, answering = state.proved, state.candidate or state.running
         if proved is None or answering is None or answering.sha256 != proved.sha256:
@@ -216,11 +216,11 @@ class Proof:
         self.use(proved.sha256, proved.against, proved.attempt, model)
         return True
 
-    def reversal(self, state: State) -> str | None:
+    def reversal(self, state: UpdateState) -> str | None:
         """Explain why what was accepted, and runs, must go, one line; None if it stays."""
         return self.fault(state) if self.resume(state) else None
 
-    def fault(self, state: State) -> str | None:
+    def fault(self, state: UpdateState) -> str | None:
         """Explain by the labels why a candidate, or what was accepted, must not answer, one line; None if it may."""
         self._read(begun=state.phase == "shadow")
         if self.standing is None:

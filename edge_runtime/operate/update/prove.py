@@ -52,7 +52,7 @@ Said = Literal["for", "against", "neither"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class DisputedLabels:
     """Counts of labels of windows on which two models differ."""
 
     wins: int = 0
@@ -68,7 +68,7 @@ class Labels:
         return self.wins + self.losses + self.neither
 
     @classmethod
-    def of(cls, said: Iterable[Said]) -> Labels:
+    def of(cls, said: Iterable[Said]) -> DisputedLabels:
         """Count them."""
         counts = Counter(said)
         return cls(wins=counts["for"], losses=counts["against"], neither=counts["neither"])
@@ -153,7 +153,7 @@ def reversed_by(later: Sequence[Said], most: int) -> str | None:
     return None
 
 
-def _looked_at(said: Sequence[Said], most: int, *, is_last: bool) -> tuple[list[Labels], list[float]]:
+def _looked_at(said: Sequence[Said], most: int, *, is_last: bool) -> tuple[list[DisputedLabels], list[float]]:
     """Return the labels at each look that has come, and the share of the error that may be spent by then (rule 2)."""
     last = looks(most)[-1]
     ends = sorted({n for n in looks(most) if n <= len(said)})
@@ -163,10 +163,10 @@ def _looked_at(said: Sequence[Said], most: int, *, is_last: bool) -> tuple[list[
             ends.pop(), shares.pop()
         ends.append(len(said))
         shares.append(1.0)
-    return [Labels.of(said[:n]) for n in ends], shares
+    return [DisputedLabels.of(said[:n]) for n in ends], shares
 
 
-def _bounds(so_far: Sequence[Labels], shares: Sequence[float], error: float) -> tuple[int, ...]:
+def _bounds(so_far: Sequence[DisputedLabels], shares: Sequence[float], error: float) -> tuple[int, ...]:
     throws = tuple(labels.wins + labels.losses for labels in so_far)
     return bounds(throws, tuple(error * share for share in shares))
 

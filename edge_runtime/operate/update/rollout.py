@@ -21,9 +21,9 @@ from edge_runtime.operate.update import acceptance, check
 from edge_runtime.operate.update import state as states
 from edge_runtime.operate.update.acceptance import Elapsed, Rules
 from edge_runtime.operate.update.boot import Served
-from edge_runtime.operate.update.context import RolloutContext, Run
+from edge_runtime.operate.update.context import CandidateRun, RolloutContext
 from edge_runtime.operate.update.shadow import Alone, Pair
-from edge_runtime.operate.update.state import Installed, Phase, State
+from edge_runtime.operate.update.state import Installed, Phase, UpdateState
 from edge_runtime.signal.windowing.join import windower_of
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Rollout:
         self.stage: Stage = "idle"
         self.served = served
         self.on_trial = on_trial
-        self.run: Run | None = None
+        self.run: CandidateRun | None = None
         self._waking = False
         self._sound_at = 0.0
 
@@ -177,13 +177,15 @@ class Rollout:
             max_slowdown=config.max_slowdown, max_errors=config.max_errors,
             stall_s=config.stall_s + 3 * contract.window / contract.rate_hz,
         )  # fmt: skip
-        self.run = Run(candidate, new, pair, rules, now, counts["predictions_total"], counts["readings_total"], now)
+        self.run = CandidateRun(
+            candidate, new, pair, rules, now, counts["predictions_total"], counts["readings_total"], now
+        )
         self.stage = stage
         log.info("update: began a run: stage=%s model=%s", stage, candidate.model)
         self._look_later(self.run)
         self._context.publish_status()
 
-    def _look(self, run: Run) -> None:
+    def _look(self, run: CandidateRun) -> None:
         """Evaluate the run, if it is still under way."""
         if run is not self.run:
             return
@@ -214,7 +216,7 @@ class Rollout:
         else:
             self._look_later(run)
 
-    def _may_go_on(self, run: Run) -> bool:
+    def _may_go_on(self, run: CandidateRun) -> bool:
         """Return whether labels prove a candidate, where they have to, and there is an old model to compare it with."""
         proof = self._context.proof_of(run.candidate)
         return proof is None or self.stage == "trial" or isinstance(run.pair, Alone) or proof.accepts()
@@ -284,7 +286,7 @@ class Rollout:
         self._metrics.dropped["update_held_back"] += 1
         self.stage = "settling"
 
-        def step(now: State) -> State:
+        def step(now: UpdateState) -> UpdateState:
             return now if now.candidate is None else states.rolled_back(now, why)
 
         self.save(step, lambda state: self._rolled_back(state.last))
@@ -293,17 +295,17 @@ class Rollout:
         log.error("update: rolled back: %s", last)
         self._idle()
 
-    def go_back(self, step: Callable[[State], State]) -> None:
+    def go_back(self, step: Callable[[UpdateState], UpdateState]) -> None:
         """Go back to what the state names after `step`; it is loaded first, since it is not in memory."""
         self.stage = "settling"
         before = self._store.state.running
 
-        def work() -> tuple[Served | None, State]:
+        def work() -> tuple[Served | None, UpdateState]:
             state = self._store.change(step)
             stays = state.running == before and self.served is not None
             return (None if stays else self._context.starter.load_running()), state
 
-        def done(outcome: tuple[Served | None, State]) -> None:
+        def done(outcome: tuple[Served | None, UpdateState]) -> None:
             served, state = outcome
             if served is not None:
                 gone = (self.served, self.on_trial)
@@ -343,7 +345,7 @@ class Rollout:
             predictor = self._context.host.cached(predictor)
         self._context.pipeline.replace(predictor, model.task(self._context.threshold), windower, trial=trial)
 
-    def save(self, step: Callable[[State], State], then: Callable[[State], None]) -> None:
+    def save(self, step: Callable[[UpdateState], UpdateState], then: Callable[[UpdateState], None]) -> None:
         """Write a state on a thread, then go on; on a full disk wait, and try again for ever."""
 
         def failed(error: Exception) -> None:
@@ -357,7 +359,7 @@ class Rollout:
         self._jobs.run(self._store.tidy, lambda _: self._context.on_idle(), _not_tidied)
         self._context.publish_status()
 
-    def _look_later(self, run: Run) -> None:
+    def _look_later(self, run: CandidateRun) -> None:
         self._loop.call_later(LOOK_S, lambda: self._look(run))
 
     def _woken(self) -> None:

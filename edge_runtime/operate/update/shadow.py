@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class ShadowTally:
     """Counts of a comparison so far."""
 
     compared: int = 0
@@ -179,7 +179,7 @@ class Pair:
         self._waiting: deque[_Asked] = deque()
         self._answering = self._lead
         self.max_batch = min(old.max_batch, new.max_batch)
-        self.tally = Tally()
+        self.tally = ShadowTally()
         self.began = 0.0
         """When the call into the new model that is under way began; 0.0 while there is none. Read by the watchdog."""
 
@@ -338,7 +338,7 @@ class Alone:
         self._new = new
         self._clock = clock
         self.max_batch = new.max_batch
-        self.tally = Tally()
+        self.tally = ShadowTally()
         self.began = 0.0
         """See `Pair`."""
 

@@ -19,7 +19,7 @@ import orjson
 
 from edge_runtime import schema
 from edge_runtime.errors import StoreCorrupt
-from edge_runtime.operate.update.prove import Labels
+from edge_runtime.operate.update.prove import DisputedLabels
 
 Phase = Literal["idle", "shadow", "trial"]
 Result = Literal["accepted", "rolled back", "refused"]
@@ -69,7 +69,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class UpdateOutcome:
     """End of an update."""
 
     bundle: str
@@ -90,7 +90,7 @@ class Proved:
     """Of the new bundle's file."""
     against: str
     """Name and version of the model that answered before."""
-    labels: Labels
+    labels: DisputedLabels
     """Those that proved it."""
     windows: tuple[int, ...]
     """Windows that had these labels, as drawn (`edge_runtime.store.cases.draw`): the cases may go, and others come."""
@@ -99,7 +99,7 @@ class Proved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class UpdateState:
     """All of it."""
 
     phase: Phase = "idle"
@@ -128,10 +128,10 @@ class State:
     """The latest time that was seen, seconds since 1970: for boards whose clock does not know the date."""
     filters: tuple[str, ...] = ()
     """Topic filters that chunks were asked for with; the session may still have them after a crash."""
-    history: tuple[Outcome, ...] = ()
+    history: tuple[UpdateOutcome, ...] = ()
     """Outcomes of the last updates, the oldest first."""
     since_s: float = 0.0
-    """When the candidate's phase began, seconds since 1970; 0 until it is written, as in `Outcome`."""
+    """When the candidate's phase began, seconds since 1970; 0 until it is written, as in `UpdateOutcome`."""
     attempt: int = 0
     """Number of candidates that were tried: labels of one try do not count in another."""
     proved: Proved | None = None
@@ -146,7 +146,7 @@ class State:
         return [asdict(one) for one in reversed(self.history)]
 
 
-def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | None = None) -> State:
+def tried(state: UpdateState, candidate: Installed, phase: Phase, proved: Proved | None = None) -> UpdateState:
     """Move the candidate into a phase; being loaded for it is its first start.
 
     Args:
@@ -163,17 +163,17 @@ def tried(state: State, candidate: Installed, phase: Phase, proved: Proved | Non
     )  # fmt: skip
 
 
-def started_again(state: State) -> State:
+def started_again(state: UpdateState) -> UpdateState:
     """Count one more start of the candidate; to be written before it is loaded."""
     return replace(state, starts=state.starts + 1)
 
 
-def starts_cleared(state: State) -> State:
+def starts_cleared(state: UpdateState) -> UpdateState:
     """Clear failed starts: the process stopped as it was told to, or the candidate has answered for long."""
     return replace(state, starts=0)
 
 
-def confirmed(state: State) -> State:
+def confirmed(state: UpdateState) -> UpdateState:
     """Keep the candidate, which proved healthy."""
     new = state.candidate
     assert new is not None
@@ -185,16 +185,16 @@ def confirmed(state: State) -> State:
     )  # fmt: skip
 
 
-def configured(state: State, model: str) -> State:
+def configured(state: UpdateState, model: str) -> UpdateState:
     """Prefer a newer bundle that the configuration names: nothing that was installed runs."""
-    outcome = Outcome(bundle=model, sha256="", result="accepted", reason="the configuration names it")
+    outcome = UpdateOutcome(bundle=model, sha256="", result="accepted", reason="the configuration names it")
     return replace(
         state, phase="idle", running=None, previous=None, candidate=None, starts=0, last=f"{model} was configured",
         history=_kept(state, outcome),
     )  # fmt: skip
 
 
-def rolled_back(state: State, reason: str) -> State:
+def rolled_back(state: UpdateState, reason: str) -> UpdateState:
     """Drop the candidate, which failed; what ran before runs on."""
     assert state.candidate is not None
     failed = HeldBack(name=state.candidate.name, version=state.candidate.version, reason=reason)
@@ -205,7 +205,7 @@ def rolled_back(state: State, reason: str) -> State:
     )  # fmt: skip
 
 
-def withdrawn(state: State, reason: str = BY_OPERATOR) -> State:
+def withdrawn(state: UpdateState, reason: str = BY_OPERATOR) -> UpdateState:
     """Go back: from a candidate, or from what runs to what ran before it. It is held back."""
     if state.candidate is not None:
         return rolled_back(state, reason)
@@ -219,24 +219,24 @@ def withdrawn(state: State, reason: str = BY_OPERATOR) -> State:
     )  # fmt: skip
 
 
-def refusing(state: State, bundle: str, sha256: str, reason: str, *, for_good: bool = True) -> State:
+def refusing(state: UpdateState, bundle: str, sha256: str, reason: str, *, for_good: bool = True) -> UpdateState:
     """Refuse this file; `for_good`, it is not fetched again."""
     refused = {**state.refused, sha256: reason} if for_good else state.refused
     return replace(
         state, refused=dict(list(refused.items())[-_KEPT:]), last=f"refused: {reason}",
-        history=_kept(state, Outcome(bundle=bundle, sha256=sha256, result="refused", reason=reason)),
+        history=_kept(state, UpdateOutcome(bundle=bundle, sha256=sha256, result="refused", reason=reason)),
     )  # fmt: skip
 
 
-def _after(state: State, bundle: Installed, result: Result, reason: str = "") -> tuple[Outcome, ...]:
-    return _kept(state, Outcome(bundle=bundle.model, sha256=bundle.sha256, result=result, reason=reason))
+def _after(state: UpdateState, bundle: Installed, result: Result, reason: str = "") -> tuple[UpdateOutcome, ...]:
+    return _kept(state, UpdateOutcome(bundle=bundle.model, sha256=bundle.sha256, result=result, reason=reason))
 
 
-def _kept(state: State, outcome: Outcome) -> tuple[Outcome, ...]:
+def _kept(state: UpdateState, outcome: UpdateOutcome) -> tuple[UpdateOutcome, ...]:
     return (*state.history, outcome)[-_HISTORY:]
 
 
-def stamped(state: State, wall_s: float) -> State:
+def stamped(state: UpdateState, wall_s: float) -> UpdateState:
     """Give what has just begun or ended its time: that of the clock, or the latest that was seen."""
     at_s = round(max(wall_s, state.seen_s), 1)
     if state.candidate is not None and not state.since_s:
@@ -246,7 +246,7 @@ def stamped(state: State, wall_s: float) -> State:
     return replace(state, history=(*state.history[:-1], replace(state.history[-1], at_s=at_s)))
 
 
-def forgiven(state: State) -> State:
+def forgiven(state: UpdateState) -> UpdateState:
     """Try again for an operator what was held back or refused, and take updates.
 
     The latest time that was seen is forgotten too: a clock that was once wrong by years must not end updates for good.
@@ -258,23 +258,23 @@ def forgiven(state: State) -> State:
     )  # fmt: skip
 
 
-def opened(state: State) -> State:
+def opened(state: UpdateState) -> UpdateState:
     """Take updates again, for the one file that an operator has brought; other versions stay held back."""
     return replace(state, on_hold=False, seen_s=0.0, last="an operator brought a bundle")
 
 
-def paused(state: State) -> State:
+def paused(state: UpdateState) -> UpdateState:
     """Take no updates for now, as an operator wants."""
     return replace(state, on_hold=True, last="an operator put updates on hold")
 
 
-def dump(state: State) -> bytes:
+def dump(state: UpdateState) -> bytes:
     """Encode the file: a line with the SHA-256 of what follows, then JSON."""
     body = orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     return _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def parse(data: bytes) -> State:
+def parse(data: bytes) -> UpdateState:
     """Read the file.
 
     Raises:
@@ -284,7 +284,7 @@ def parse(data: bytes) -> State:
     if head != _MAGIC + hashlib.sha256(body).hexdigest().encode():
         raise StoreCorrupt("the update state is damaged: its checksum does not hold")
     try:
-        state = schema.load(State, orjson.loads(body))
+        state = schema.load(UpdateState, orjson.loads(body))
     except (orjson.JSONDecodeError, schema.SchemaError) as error:
         raise StoreCorrupt(f"the update state is not of this version: {error}") from error
     if (state.candidate is None) != (state.phase == "idle"):

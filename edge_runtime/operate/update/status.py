@@ -10,7 +10,7 @@ from edge_runtime.base.system.iso8601 import in_words
 from edge_runtime.operate.update.acquisition import Acquisition
 from edge_runtime.operate.update.config import UpdateConfig
 from edge_runtime.operate.update.rollout import Rollout
-from edge_runtime.operate.update.state import State
+from edge_runtime.operate.update.state import UpdateState
 
 
 def gone(config: UpdateConfig, state: str) -> dict[str, Any]:
@@ -19,7 +19,12 @@ def gone(config: UpdateConfig, state: str) -> dict[str, Any]:
 
 
 def of(
-    config: UpdateConfig, state: State, rollout: Rollout, acquisition: Acquisition, keys_version: int, wall_s: float
+    config: UpdateConfig,
+    state: UpdateState,
+    rollout: Rollout,
+    acquisition: Acquisition,
+    keys_version: int,
+    wall_s: float,
 ) -> dict[str, Any]:
     """Build the status, as plain values; `wall_s` is the time that it is of, seconds since 1970."""
     status: dict[str, Any] = {

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from edge_runtime.base.system import durable_file
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError
-from edge_runtime.operate.update.state import Installed, State, dump, parse, stamped
+from edge_runtime.operate.update.state import Installed, UpdateState, dump, parse, stamped
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class UpdateStore:
             os.close(self._lock)
             self._lock = -1
 
-    def change(self, step: Callable[[State], State]) -> State:
+    def change(self, step: Callable[[UpdateState], UpdateState]) -> UpdateState:
         """Take one step, durably; to be called before acting on it. From any thread.
 
         Returns:
@@ -80,7 +80,7 @@ class UpdateStore:
                 self._save(state)
             return state
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: UpdateState) -> None:
         path = self.folder / "state"
         try:
             # The rename of the old one comes first. Between the two there is no "state", and the one before counts:
@@ -153,7 +153,7 @@ class UpdateStore:
             self.close()
             raise StoreError(f"update.folder {self.folder}: cannot be used: {error.strerror}") from error
 
-    def _load(self) -> State:
+    def _load(self) -> UpdateState:
         found = False
         # A first one that is not there may be in the middle of being replaced; see `save`.
         for name in ("state", "state.before"):
@@ -172,7 +172,7 @@ class UpdateStore:
                 if not self._read_only:
                     self._set_aside(path)
         self.damaged = found
-        return State()
+        return UpdateState()
 
     def _set_aside(self, path: Path) -> None:
         aside = path.with_name(path.name + ".damaged")

@@ -32,16 +32,16 @@ from edge_runtime.operate.update.acquisition import Acquisition, Arrived
 from edge_runtime.operate.update.boot import ModelHost, Served, Started, Starter
 from edge_runtime.operate.update.context import RolloutContext
 from edge_runtime.operate.update.freshness import FloorClock
-from edge_runtime.operate.update.job import Jobs, Line
+from edge_runtime.operate.update.job import JobQueue, Jobs
 from edge_runtime.operate.update.keys import KeyChain
 from edge_runtime.operate.update.rollout import Rollout
-from edge_runtime.operate.update.state import Installed, State
+from edge_runtime.operate.update.state import Installed, UpdateState
 from edge_runtime.operate.update.update_store import UpdateStore
 
 if TYPE_CHECKING:
     from edge_runtime.io.mqtt.client import BrokerClient
     from edge_runtime.model.serving.failover import FallbackChain
-    from edge_runtime.operate.update.config import Setting, UpdateConfig
+    from edge_runtime.operate.update.config import UpdateConfig, UpdateSurroundings
     from edge_runtime.operate.update.proof import Proof
     from edge_runtime.store.cases.keeper import CaseKeeper
 
@@ -70,7 +70,7 @@ class Updates:
     def __init__(
         self,
         config: UpdateConfig,
-        setting: Setting,
+        setting: UpdateSurroundings,
         metrics: Metrics,
         clock: Clock,
         host: ModelHost,
@@ -100,7 +100,7 @@ class Updates:
         self._broker_client: BrokerClient | None = None
         self._loop: Scheduler | None = None
         self._jobs: Jobs | None = None
-        self._keys_line: Line | None = None
+        self._keys_line: JobQueue | None = None
         self._quiet_until: dict[str, float] = {}
         self._presence = ""
         """Topic that says whether this device is there, where the status of updates has no Will of its own."""
@@ -144,8 +144,10 @@ class Updates:
         guarded = self._loop = GuardedLoop(loop, self._barrier)
         self._broker_client = broker_clients.get(self._config.broker)
         self._jobs = Jobs(guarded, self._barrier)
-        self._keys_line = Line(self._jobs, guarded, self._metrics)  # one each: a flood of one does not drop the other
-        line = Line(self._jobs, guarded, self._metrics)
+        self._keys_line = JobQueue(
+            self._jobs, guarded, self._metrics
+        )  # one each: a flood of one does not drop the other
+        line = JobQueue(self._jobs, guarded, self._metrics)
         self._acquisition.open(guarded, self._jobs, line, self._broker_client, self._barrier)
         if self._broker_client is not None:
             gone, stopped = (self._status_message(status.gone(self._config, how)) for how in ("gone", "stopped"))
@@ -394,7 +396,7 @@ class Updates:
         else:
             rollout.go_back(states.withdrawn)
 
-    def _lifted(self, _: State) -> None:
+    def _lifted(self, _: UpdateState) -> None:
         self._obeying -= 1
         self._acquisition.again()
         self.install()

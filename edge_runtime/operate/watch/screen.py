@@ -300,7 +300,7 @@ def _key_page(detail: Mapping[str, Any] | None, view: ViewState, width: int, roo
 
 
 def _step_line(step: Sequence[Any]) -> str:
-    """Describe an earlier answer (`edge_runtime.operate.observe.live.Step`)."""
+    """Describe an earlier answer (`edge_runtime.operate.observe.live._Step`)."""
     _, label, confidence, hard, corrected, _ = step
     mark = f" → {corrected}" if corrected else " unsure" if hard else ""
     return f"{label or '(none)'} {confidence:.0%}{mark}"

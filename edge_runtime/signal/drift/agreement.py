@@ -43,7 +43,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share))
 
 
-class Share(NamedTuple):
+class ShareInterval(NamedTuple):
     """A share with its interval."""
 
     share: float
@@ -51,13 +51,13 @@ class Share(NamedTuple):
     high: float
 
 
-def weighted(parts: Iterable[tuple[float, Share]]) -> Share:
+def weighted(parts: Iterable[tuple[float, ShareInterval]]) -> ShareInterval:
     """Add shares, each with a weight; the weights add up to 1 (rule 3)."""
     known = list(parts)
     share = sum(weight * part.share for weight, part in known)
     below = math.sqrt(sum((weight * (part.share - part.low)) ** 2 for weight, part in known))
     above = math.sqrt(sum((weight * (part.high - part.share)) ** 2 for weight, part in known))
-    return Share(share, max(0.0, share - below), min(1.0, share + above))
+    return ShareInterval(share, max(0.0, share - below), min(1.0, share + above))
 
 
 class Agreement:
@@ -76,11 +76,11 @@ class Agreement:
         """Learn from the cloud's answers: whether the device's was hard, and whether it was upheld."""
         for hard, upheld in answers:
             self._outcomes["hard" if hard else "trusted"].append(upheld)
-        shares: dict[str, Share] = {}
+        shares: dict[str, ShareInterval] = {}
         for kind, outcomes in self._outcomes.items():
             if len(outcomes) >= FEWEST:
                 agreed = sum(outcomes)
-                shares[kind] = Share(agreed / len(outcomes), *wilson(agreed, len(outcomes)))
+                shares[kind] = ShareInterval(agreed / len(outcomes), *wilson(agreed, len(outcomes)))
         counts = self._metrics.counts
         hard_share = counts["hard_total"] / max(1, counts["predictions_total"])
         weights = {"trusted": 1 - hard_share, "hard": hard_share}

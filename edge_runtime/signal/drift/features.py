@@ -30,7 +30,7 @@ _FULL: Final = 0.98
 """Largest correlation that is told apart from 1."""
 
 
-class Statistics(NamedTuple):
+class WindowStatistics(NamedTuple):
     """Statistics of windows: (n, channels) each, and (n, pairs of channels)."""
 
     mean: Float64
@@ -51,7 +51,7 @@ def _frequencies(rows: int) -> Float64:
     return np.asarray(np.fft.rfftfreq(rows), np.float64)
 
 
-def measure(x: npt.NDArray[np.floating]) -> Statistics:
+def measure(x: npt.NDArray[np.floating]) -> WindowStatistics:
     """Measure windows.
 
     Args:
@@ -72,15 +72,15 @@ def measure(x: npt.NDArray[np.floating]) -> Statistics:
     total = power.sum(axis=1)
     weighed = np.einsum("nfc,f->nc", power, _frequencies(rows))
     centroid = np.divide(weighed, total, out=np.zeros_like(total), where=total > 0)
-    return Statistics(mean, deviation, centroid, np.arctanh(np.clip(correlation, -_FULL, _FULL)))
+    return WindowStatistics(mean, deviation, centroid, np.arctanh(np.clip(correlation, -_FULL, _FULL)))
 
 
-def alive(statistics: Statistics) -> npt.NDArray[np.bool_]:
+def alive(statistics: WindowStatistics) -> npt.NDArray[np.bool_]:
     """Return for each window whether none of its channels rests; interpolation between equal values rounds."""
     return np.asarray((statistics.deviation > _REST * np.abs(statistics.mean)).all(axis=1))
 
 
-def features(statistics: Statistics, floors: Float64) -> Float64:
+def features(statistics: WindowStatistics, floors: Float64) -> Float64:
     """Return the features, along the last axis: means, deviations, centroids, correlations."""
     return np.concatenate(
         (
@@ -128,9 +128,9 @@ class Repairs:
         self._pair = pair[self._order[:, a], self._order[:, b]]
         self._pair_sign = sign[:, a] * sign[:, b]
 
-    def apply(self, statistics: Statistics) -> Statistics:
+    def apply(self, statistics: WindowStatistics) -> WindowStatistics:
         """Return the statistics after each repair, (n, repairs, ...)."""
-        return Statistics(
+        return WindowStatistics(
             statistics.mean[:, self._order] * self._gain,
             statistics.deviation[:, self._order] * self._factor,
             statistics.centroid[:, self._order],

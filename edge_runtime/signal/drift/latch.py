@@ -48,7 +48,7 @@ class Latch:
         return False
 
 
-class Ring:
+class RecentRows:
     """The last `LOOKS` rows of one key.
 
     Args:
@@ -83,7 +83,7 @@ class Ring:
 
 
 def means(rows: Float64, limit: float = math.inf) -> Float64:
-    """Return the means that a `Ring` gives of rows in order, the first of them after `LOOKS` rows."""
+    """Return the means that a `RecentRows` gives of rows in order, the first of them after `LOOKS` rows."""
     rows = np.clip(rows, -limit, limit)
     sums = np.cumsum(np.concatenate((np.zeros((1, *rows.shape[1:])), rows)), axis=0)
     return np.asarray((sums[LOOKS:] - sums[:-LOOKS]) / LOOKS)

@@ -33,11 +33,11 @@ from edge_runtime.signal.drift import words
 from edge_runtime.signal.drift.alarm import Alarm, AlarmCause
 from edge_runtime.signal.drift.by_channel import KeyDrift, key_drift
 from edge_runtime.signal.drift.config import DriftConfig
-from edge_runtime.signal.drift.features import Statistics, alive, features, measure
-from edge_runtime.signal.drift.latch import RELEASE, Latch, Ring
+from edge_runtime.signal.drift.features import WindowStatistics, alive, features, measure
+from edge_runtime.signal.drift.latch import RELEASE, Latch, RecentRows
 from edge_runtime.signal.drift.own_past import Beginning, Distance
 from edge_runtime.signal.drift.repair import LIMIT, RepairTest
-from edge_runtime.signal.intake.lines import Lines
+from edge_runtime.signal.intake.lines import BoundedLog
 from edge_runtime.signal.stage import LearningStage, WindowBatch
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.types import Float64
@@ -62,8 +62,8 @@ class _Key:
     def __init__(self) -> None:
         self.alarms: dict[AlarmCause, Alarm] = {}
         self.latches: dict[AlarmCause, Latch] = {}
-        self.repair: Ring | None = None
-        self.own: Ring | None = None
+        self.repair: RecentRows | None = None
+        self.own: RecentRows | None = None
         self.beginning: Beginning | None = None
 
 
@@ -84,7 +84,7 @@ class Drift(LearningStage):
     def __init__(self, config: DriftConfig, max_keys: int, metrics: Metrics, clock: Clock) -> None:
         self._detectors = frozenset(config.detectors)
         self._metrics = metrics
-        self._lines = Lines(clock, log, "drift")
+        self._lines = BoundedLog(clock, log, "drift")
         self._keys: KeyTable[str, _Key] = KeyTable(max_keys, self._forget)
         self._known: tuple[InputContract, SensorReference] | None = None
         self._judge: _Judge | None = None
@@ -154,7 +154,7 @@ class Drift(LearningStage):
         end = window.start + judge.length_s
         if judge.repairs:
             if key.repair is None:
-                key.repair = Ring(len(judge.repairs), LIMIT)
+                key.repair = RecentRows(len(judge.repairs), LIMIT)
             means = key.repair.add(statistics.scores[at])
             if means is not None:
                 self._note_repairs(judge, window.key, key, key.repair, means, end)
@@ -176,7 +176,7 @@ class Drift(LearningStage):
 
     # -- what is found -----------------------------------------------------------------------------------------------
 
-    def _note_repairs(self, judge: _Judge, name: str, key: _Key, ring: Ring, means: Float64, end: float) -> None:
+    def _note_repairs(self, judge: _Judge, name: str, key: _Key, ring: RecentRows, means: Float64, end: float) -> None:
         scores = means / judge.thresholds
         over = np.flatnonzero(scores >= 1)
         best: Repair | None = None
@@ -199,7 +199,7 @@ class Drift(LearningStage):
             key.beginning.add(row)
             return
         if key.own is None:
-            key.own = Ring(len(own.spread))
+            key.own = RecentRows(len(own.spread))
         means = key.own.add(row)
         if means is None:
             return
@@ -303,7 +303,7 @@ class _Judge:
         statistics = measure(np.stack([window.samples[:, self.columns] for window in looks]))
         lives = alive(statistics)
         if not lives.all():
-            statistics = Statistics(*(part[lives] for part in statistics))
+            statistics = WindowStatistics(*(part[lives] for part in statistics))
             looks = [window for window, moves in zip(looks, lives.tolist(), strict=True) if moves]
         scores = np.empty((len(looks), 0)) if self._test is None else self._test.scores(statistics)
         return _Measured(features(statistics, self._floors), scores), looks

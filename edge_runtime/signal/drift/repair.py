@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from edge_runtime.manifest.drift import SensorReference
-from edge_runtime.signal.drift.features import Repairs, Statistics, features, whitening
+from edge_runtime.signal.drift.features import Repairs, WindowStatistics, features, whitening
 from edge_runtime.types import Float64
 
 LIMIT: Final = 12.0
@@ -34,13 +34,13 @@ class Likelihood:
         self._centres = (np.array(reference.centres) @ self._whiten).T
         self._sizes = np.einsum("fc,fc->c", self._centres, self._centres)
 
-    def distances(self, statistics: Statistics) -> Float64:
+    def distances(self, statistics: WindowStatistics) -> Float64:
         """Return half the squared distance to each class's centre, along the last axis."""
         whitened = features(statistics, self._floors) @ self._whiten
         sizes = np.einsum("...f,...f->...", whitened, whitened)[..., np.newaxis]
         return np.asarray((sizes + self._sizes) / 2 - whitened @ self._centres)
 
-    def of(self, statistics: Statistics) -> Float64:
+    def of(self, statistics: WindowStatistics) -> Float64:
         """Return the log-likelihood of each window."""
         distances = self.distances(statistics)
         least = distances.min(axis=-1)
@@ -58,7 +58,7 @@ class RepairTest:
         self._likelihood = Likelihood(reference)
         self._repairs = Repairs(reference.repairs, reference.channels)
 
-    def scores(self, statistics: Statistics) -> Float64:
+    def scores(self, statistics: WindowStatistics) -> Float64:
         """Return what each repair adds to each window, (n, repairs) (rule 2)."""
         before = self._likelihood.of(statistics)
         after = self._likelihood.of(self._repairs.apply(statistics))

@@ -23,9 +23,9 @@ from edge_runtime.metrics import Metrics
 from edge_runtime.signal.intake import words
 from edge_runtime.signal.intake.clipped import ClippedCheck, KeyClipped, Rail
 from edge_runtime.signal.intake.config import Check, IntakeConfig
-from edge_runtime.signal.intake.lines import Lines
+from edge_runtime.signal.intake.lines import BoundedLog
 from edge_runtime.signal.intake.rate import RateChange, RateCheck
-from edge_runtime.signal.intake.spectrum import Cut, KeySpectrum, SpectrumCheck
+from edge_runtime.signal.intake.spectrum import BandLimit, KeySpectrum, SpectrumCheck
 from edge_runtime.signal.intake.stuck import KeyStuck, Stuck, StuckCheck
 from edge_runtime.signal.intake.unit import KeySpan, Misfit, UnitCheck, is_sound
 from edge_runtime.signal.stage import Stage, WindowBatch
@@ -97,7 +97,7 @@ class Intake(Stage):
         self._checks = frozenset(config.checks)
         self._max_keys = max_keys
         self._metrics = metrics
-        self._lines = Lines(clock, log, "intake")
+        self._lines = BoundedLog(clock, log, "intake")
         self._contract: InputContract | None = None
         self._references: tuple[Reference, ...] = ()
         self._rate: RateCheck | None = None
@@ -258,7 +258,7 @@ class Intake(Stage):
         if not key.clipped.on:
             self._end(name, key, "clipped")
 
-    def _note_spectrum(self, name: str, key: _Key, found: Sequence[Cut] | None) -> None:
+    def _note_spectrum(self, name: str, key: _Key, found: Sequence[BandLimit] | None) -> None:
         if found is None:
             return
         _mark(key.suspect, "spectrum", on=bool(found))

@@ -14,7 +14,7 @@ LINES: Final = 8
 LINES_S: Final = 60.0
 
 
-class Lines:
+class BoundedLog:
     """Log with a bound: `LINES` in `LINES_S`.
 
     Args:

@@ -51,7 +51,7 @@ _SIZES: Final = (512, 256)
 """Samples of a frame; the first that a window holds."""
 
 
-class Cut(NamedTuple):
+class BandLimit(NamedTuple):
     """Channel whose sound ends below that of the training data."""
 
     channel: str
@@ -178,13 +178,13 @@ class SpectrumCheck:
         self._meter = TopMeter(contract, [names.index(name) for name, _ in self._usual])
         self.works = bool(self._usual) and self._meter.works
 
-    def run(self, key: KeySpectrum, window: Window) -> tuple[Cut, ...] | None:
+    def run(self, key: KeySpectrum, window: Window) -> tuple[BandLimit, ...] | None:
         """Check a window of a key, in order; return what ends too low if it completes a span, else None."""
         tops = self._meter.measure(key, window.slot, window.samples)
         if tops is None or not any(tops):
             return None
         cuts = tuple(
-            Cut(name, top, usual)
+            BandLimit(name, top, usual)
             for (name, usual), top in zip(self._usual, tops, strict=True)
             if 0 < top < NEAR * usual
         )

@@ -8,7 +8,7 @@ from typing import Final
 from edge_runtime import units
 from edge_runtime.manifest import REFERENCE_LEVELS, InputContract, Reference
 from edge_runtime.signal.intake.clipped import Rail
-from edge_runtime.signal.intake.spectrum import Cut
+from edge_runtime.signal.intake.spectrum import BandLimit
 from edge_runtime.signal.intake.unit import Misfit
 
 UNREFERENCED: Final = (
@@ -36,7 +36,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2g} times too large" if ratio > 1 else f"{1 / max(ratio, 1e-9):.2g} times too small"
 
 
-def cut(found: Cut) -> str:
+def cut(found: BandLimit) -> str:
     """Describe sound that ends too low, with the likely cause and what to do."""
     return (
         f"channel={found.channel} ends_hz={found.ends_hz:.0f} usual_hz={found.usual_hz:.0f}: recorded at about "

@@ -25,7 +25,7 @@ Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.intp]
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """Rule by which a channel gets its values; channels of one track share it."""
 
     resample: Literal["linear", "mean", "previous"]
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     """A sample is held for longer than the silence that ends a segment: a state, such as that of a door."""
 
 
-def _rule(channel: Channel, contract: InputContract) -> Rule:
+def _rule(channel: Channel, contract: InputContract) -> _Rule:
     """Return the rule of a channel.
 
     Raises:
@@ -51,7 +51,7 @@ def _rule(channel: Channel, contract: InputContract) -> Rule:
             f"{max_age_s:g} s; build the bundle with a shorter one, or with resample = 'previous'"
         )
     kept = resample == "previous" and max_age_s > contract.max_gap
-    return Rule(resample, max_age_s, refuse=channel.missing == "refuse", kept=kept)
+    return _Rule(resample, max_age_s, refuse=channel.missing == "refuse", kept=kept)
 
 
 class Sensors:
@@ -73,7 +73,7 @@ class Sensors:
 
     def tracks(self) -> list[Track]:
         """Make empty tracks: one for each rule."""
-        by_rule: dict[Rule, list[int]] = {}
+        by_rule: dict[_Rule, list[int]] = {}
         for column, rule in self.rules.items():
             by_rule.setdefault(rule, []).append(column)
         return [Track(tuple(own), rule, self) for rule, own in by_rule.items()]
@@ -105,7 +105,7 @@ class Track(Stream):
 
     __slots__ = ("apart", "columns", "filled", "mask", "masked", "rule", "sensors", "target", "times", "values")
 
-    def __init__(self, columns: tuple[int, ...], rule: Rule, sensors: Sensors) -> None:
+    def __init__(self, columns: tuple[int, ...], rule: _Rule, sensors: Sensors) -> None:
         super().__init__()
         self.columns = columns
         self.rule = rule

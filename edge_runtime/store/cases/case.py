@@ -69,7 +69,7 @@ class Rival:
     against: str
     """Name and version of the one that answers."""
     attempt: int = -1
-    """Number of the try (`edge_runtime.operate.update.state.State.attempt`); -1: drawn without a secret."""
+    """Number of the try (`edge_runtime.operate.update.state.UpdateState.attempt`); -1: drawn without a secret."""
     old: str
     """Label that the one that answers gives by this window alone."""
     new: str

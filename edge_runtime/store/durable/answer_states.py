@@ -25,14 +25,14 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyState:
+class _KeyState:
     """State of a key, where answers are filtered over time."""
 
     event: EventState | None
     over_time: KeyPosterior | None
 
 
-AnyState = EventState | KeyState
+AnyState = EventState | _KeyState
 Changed = Mapping[str, AnyState | None]
 """States of keys that changed; None where the key is not held any more."""
 
@@ -80,9 +80,9 @@ class AnswerStates:
         changed = dict.fromkeys([*events, *posteriors])
         return {key: self._state(key) for key in changed}
 
-    def _state(self, key: str) -> KeyState | None:
+    def _state(self, key: str) -> _KeyState | None:
         event, posterior = self._event_of.get(key), self._posterior_of.get(key)
-        return None if event is None and posterior is None else KeyState(event, posterior)
+        return None if event is None and posterior is None else _KeyState(event, posterior)
 
     def restore(self, rules: Any, keys: Mapping[str, Any]) -> None:
         """Go on where the run before was.

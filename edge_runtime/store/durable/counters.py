@@ -45,7 +45,7 @@ _OTHER: Final = "other"
 
 
 @dataclass(slots=True)
-class Totals:
+class CounterTotals:
     """Counters over all runs of an application."""
 
     since: float = 0.0
@@ -64,7 +64,7 @@ class Totals:
         }
 
 
-def read_totals(path: Path) -> Totals | None:
+def read_totals(path: Path) -> CounterTotals | None:
     """Read what was written last; None where nothing is readable. Works beside a running application."""
     try:
         data = path.read_bytes()
@@ -73,7 +73,7 @@ def read_totals(path: Path) -> Totals | None:
     return _newest(data)[1]
 
 
-def _newest(data: bytes) -> tuple[int, Totals | None]:
+def _newest(data: bytes) -> tuple[int, CounterTotals | None]:
     """Sequence number and contents of the newest whole slot (rule 2)."""
     best, found = 0, None
     for at in (0, SLOT_BYTES):
@@ -85,18 +85,18 @@ def _newest(data: bytes) -> tuple[int, Totals | None]:
             continue
         with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             plain = orjson.loads(slot[_HEAD.size : _HEAD.size + size])
-            totals = Totals(
+            totals = CounterTotals(
                 float(plain["since"]), int(plain["starts"]), Counter(plain["counts"]), Counter(plain["dropped"])
             )
             best, found = seq, totals
     return best, found
 
 
-def _slot(seq: int, totals: Totals) -> bytes:
+def _slot(seq: int, totals: CounterTotals) -> bytes:
     """One slot. What does not fit is added up as ``other``, the smallest first, counts before drops."""
     counts, dropped = Counter(totals.counts), Counter(totals.dropped)
     while True:
-        body = orjson.dumps(Totals(totals.since, totals.starts, counts, dropped).plain())
+        body = orjson.dumps(CounterTotals(totals.since, totals.starts, counts, dropped).plain())
         if _HEAD.size + len(body) <= SLOT_BYTES:
             break
         table = counts if len(counts) > 1 else dropped
@@ -119,7 +119,7 @@ class LifetimeCounters:
         self._path = path
         self._metrics = metrics
         self._clock = clock
-        self._before = Totals()
+        self._before = CounterTotals()
         self._fd = -1
         self._seq = 0
         self._written: tuple[dict[str, int], dict[str, int]] = ({}, {})
@@ -143,11 +143,13 @@ class LifetimeCounters:
         self._write()
         self._thread.start()
 
-    def totals(self) -> Totals:
+    def totals(self) -> CounterTotals:
         """All runs, this one included."""
         counts, dropped = self._now()
         before = self._before
-        return Totals(before.since, before.starts, before.counts + Counter(counts), before.dropped + Counter(dropped))
+        return CounterTotals(
+            before.since, before.starts, before.counts + Counter(counts), before.dropped + Counter(dropped)
+        )
 
     def close(self) -> None:
         """Write and flush once more. May be called twice."""

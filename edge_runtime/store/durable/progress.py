@@ -43,7 +43,7 @@ from edge_runtime.types import Done
 log = logging.getLogger(__name__)
 
 
-class Progress:
+class WindowProgress:
     """Completed windows whose answers are not safe yet, by iteration of the loop; snapshots of them and of a windower.
 
     Args:

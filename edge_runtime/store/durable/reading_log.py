@@ -31,7 +31,7 @@ from edge_runtime.signal.windowing.join import AnyWindower, windower_of
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.durable.answer_states import AnswerStates
 from edge_runtime.store.durable.config import ReadingLogConfig
-from edge_runtime.store.durable.progress import Progress, counted_before
+from edge_runtime.store.durable.progress import WindowProgress, counted_before
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.types import Done, Reading
@@ -118,7 +118,7 @@ class ReadingLog(Durability):
         self._window_config = WindowConfig()
         self._readings: list[Reading] = []
         self._done: list[Done] = []
-        self._progress = Progress(config.path, clock, events)
+        self._progress = WindowProgress(config.path, clock, events)
         self._bytes = 0  # of rows since the last snapshot
         self._state_bytes = 0  # of that snapshot
         self._pending = 0
@@ -149,7 +149,7 @@ class ReadingLog(Durability):
             config: how samples are ordered, likewise.
             windower: fresh; goes on where the one before ended.
             late: takes windows that could not be read at once; called between iterations.
-            play: see `Progress.restore`.
+            play: see `WindowProgress.restore`.
 
         Returns:
             Windows that the run before completed and may not have answered safely, and what to call when they are.
@@ -224,7 +224,7 @@ class ReadingLog(Durability):
 
     @property
     def marks(self) -> tuple[int, int]:
-        """See `Progress.marks`."""
+        """See `WindowProgress.marks`."""
         return self._progress.marks
 
     def stop(self, windower: AnyWindower, timeout_s: float) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from edge_runtime.errors import StoreError, StoreFull, StoreInUse, StoreUnusable
 from edge_runtime.store.durable.outbox.open_db import close_quietly, explain, fold_log, give_up, sync_folder
 from edge_runtime.store.durable.outbox.path_checks import identity_of, is_removed, refuse_foreign
-from edge_runtime.store.durable.outbox.schema import Connect, Connection, connect_sqlite, memory_for
+from edge_runtime.store.durable.outbox.schema import Connect, Database, connect_sqlite, memory_for
 from edge_runtime.store.durable.sqlite_errors import Code, is_damage, primary_code
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class ReadingLogFile:
         self._max_bytes = max_bytes
         self._connect = connect
         self._owner: int | None = None
-        self._db: Connection | None = None
+        self._db: Database | None = None
         self._identity: tuple[int, int] | None = None  # of the file that is open
         self._headless = False  # a new file, in the place of one that turned out to be damaged while it was written to
 
@@ -208,7 +208,7 @@ class ReadingLogFile:
             self._abandon()
             raise explain(error, f"the reading log {self._path}") from error
 
-    def _open(self) -> Connection:
+    def _open(self) -> Database:
         if self._owner is None:  # rule 1
             self._owner = self._lock()
         if self._db is None:
@@ -244,7 +244,7 @@ class ReadingLogFile:
             fold_log(self._path, db, _CHECKPOINT_PAGES)
         return self._db
 
-    def _read(self, db: Connection) -> Recovered:
+    def _read(self, db: Database) -> Recovered:
         found = db.execute(_SNAPSHOT).fetchone()
         contract, snapshot, at = "", b"", 0
         if found is not None:

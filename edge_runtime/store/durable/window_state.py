@@ -33,7 +33,7 @@ from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.join import AnyWindower
 from edge_runtime.signal.windowing.window import Window
 from edge_runtime.store.durable.answer_states import AnswerStates
-from edge_runtime.store.durable.progress import Progress, counted_before, nothing
+from edge_runtime.store.durable.progress import WindowProgress, counted_before, nothing
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile
 from edge_runtime.types import Done
 
@@ -48,7 +48,7 @@ class SavedWindows(Durability):
         max_bytes: what it may have.
         metrics: receives the windows that are answered again as ``windows_total``, and keys whose begun windows could
             not be kept as ``window_restarts_total``.
-        clock: see `Progress`.
+        clock: see `WindowProgress`.
         file: the unopened file; a test passes one on a disk of its own.
         events: states of answers that are kept with the windows.
     """
@@ -68,7 +68,7 @@ class SavedWindows(Durability):
         self._path = path
         self._file = file or ReadingLogFile(path, max_bytes)
         self._metrics = metrics
-        self._progress = Progress(path, clock, events)
+        self._progress = WindowProgress(path, clock, events)
         self._config = WindowConfig()
         self._stopped = False
         self._held = False  # the file holds a snapshot that this run has taken over
@@ -88,7 +88,7 @@ class SavedWindows(Durability):
             config: how samples are ordered.
             windower: fresh.
             late: called for nothing.
-            play: see `Progress.restore`.
+            play: see `WindowProgress.restore`.
 
         Returns:
             Windows to answer, and what to call when the answers are safe.
@@ -137,7 +137,7 @@ class SavedWindows(Durability):
 
     @property
     def marks(self) -> tuple[int, int]:
-        """See `Progress.marks`."""
+        """See `WindowProgress.marks`."""
         return self._progress.marks
 
     def flush_iteration(self, windows: Sequence[Window], _windower: AnyWindower) -> Done | None:

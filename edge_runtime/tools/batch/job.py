@@ -12,7 +12,7 @@ import orjson
 
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.recordings.labels import Played
-from edge_runtime.io.recordings.score import Counts, Score
+from edge_runtime.io.recordings.score import Score, ScoreCounts
 from edge_runtime.io.recordings.tally import Tallied, Tally
 from edge_runtime.io.sources.recording import RecordingConfig
 from edge_runtime.metrics import Metrics
@@ -115,7 +115,7 @@ class GroupFigures(NamedTuple):
     dropped: dict[str, int]
     examples: dict[str, str]
     tally: Tallied
-    score: Counts | None
+    score: ScoreCounts | None
     broken: dict[str, str]
     """Recordings without answers, by path, and why."""
 

@@ -18,7 +18,7 @@ from edge_runtime.io.mqtt.packets import (
     V311,
     Connack,
     Packet,
-    Parser,
+    PacketParser,
     Suback,
     decode_connect,
     decode_subscribe,
@@ -56,7 +56,7 @@ class Feeder:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._peer: socket.socket | None = None
-        self._parser = Parser(None, 2**24)
+        self._parser = PacketParser(None, 2**24)
         self.results: list[bytes] = []
         self.subscribed = False
 

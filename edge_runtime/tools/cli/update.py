@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_runtime.app.config import AppConfig
     from edge_runtime.manifest import Manifest
     from edge_runtime.operate.update.config import UpdateConfig
-    from edge_runtime.operate.update.state import State
+    from edge_runtime.operate.update.state import UpdateState
     from edge_runtime.operate.update.update_store import UpdateStore
 
 
@@ -105,7 +105,7 @@ def _post(action: _Action, options: UpdateOptions, bundle: Path | None = None) -
     return CommandAnswer({"asked": action, "within_s": update.poll_s}, line)
 
 
-def _proof(state: State, config: AppConfig, update: UpdateConfig) -> list[str]:
+def _proof(state: UpdateState, config: AppConfig, update: UpdateConfig) -> list[str]:
     """Tell how the proof of a candidate, or of what runs, stands by the labels of the cases."""
     from edge_runtime.operate.update.proof import standing_of  # noqa: PLC0415
     from edge_runtime.store.cases.store import CaseStore  # noqa: PLC0415 - SQLite, when needed
@@ -134,7 +134,7 @@ def _running(store: UpdateStore, config: AppConfig) -> Manifest | None:
     return None
 
 
-def _shown(state: State, running: str) -> Iterator[str]:
+def _shown(state: UpdateState, running: str) -> Iterator[str]:
     where = f", sha256 {state.running.sha256[:12]}" if state.running is not None else ", as configured"
     yield f"running    {running}{where}; runtime {__version__}"
     if state.candidate is not None:

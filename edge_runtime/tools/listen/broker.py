@@ -14,7 +14,7 @@ from edge_runtime.io.mqtt.client import BrokerClient
 from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.mqtt.packets import RETAIN, Publish, validate_topic_filter
 from edge_runtime.io.mqtt.wire import MalformedPacket
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.metrics import Metrics
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.types import Done
@@ -83,7 +83,7 @@ def watch(
     def receive(publishes: list[Publish], _received: float, done: Done | None) -> None:
         now = loop.clock.wall()
         for topic, payload, _, _, flags, _ in publishes:
-            capture.add(Message(topic.decode(), bytes(payload), now, bool(flags & RETAIN)))
+            capture.add(Captured(topic.decode(), bytes(payload), now, bool(flags & RETAIN)))
         if done is not None:
             done()
 

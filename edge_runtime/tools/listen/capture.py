@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge_runtime.io.codecs.numbers import MAX_BYTES as MAX_PAYLOAD
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 
 MAX_TOPICS: Final = 500
 """Topics whose messages are kept."""
@@ -36,7 +36,7 @@ class Heard:
     total_bytes: int = 0
     first: float = math.nan
     last: float = math.nan
-    kept: list[Message] = field(default_factory=list)
+    kept: list[Captured] = field(default_factory=list)
     kept_bytes: int = 0
 
     @property
@@ -46,7 +46,7 @@ class Heard:
         return (self.count - 1) / span if self.count > 1 and span > 0 else math.nan
 
     @property
-    def live(self) -> list[Message]:
+    def live(self) -> list[Captured]:
         """Messages kept that were not retained; all of them where there are no others."""
         return [message for message in self.kept if not message.retained] or self.kept
 
@@ -63,7 +63,7 @@ class Capture:
         listened_s: seconds of listening; NaN where the messages were not heard live.
     """
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
+    def __init__(self, messages: Iterable[Captured] = ()) -> None:
         self.topics: dict[str, Heard] = {}
         self.count = 0
         self.listened_s = math.nan
@@ -72,7 +72,7 @@ class Capture:
         for message in messages:
             self.add(message)
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Captured) -> None:
         """Keep one message, or count it."""
         self.count += 1
         heard = self.topics.get(message.topic)
@@ -119,7 +119,7 @@ class Capture:
         known = [heard for heard in self.topics.values() if not math.isnan(heard.first)]
         return max(heard.last for heard in known) - min(heard.first for heard in known) if known else math.nan
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Captured]:
         """All messages kept, in order of arrival; without times of arrival, topic after topic."""
         kept = [message for heard in self.topics.values() for message in heard.kept]
         return sorted(kept, key=lambda message: -math.inf if math.isnan(message.received) else message.received)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.tools.listen.csv_text import Dialect
 from edge_runtime.tools.listen.documents import Format, recognise
 from edge_runtime.tools.listen.sensors import discriminator_of, named
@@ -147,7 +147,7 @@ class TopicFields:
         return [one for one in self.fields.values() if one.numeric and not one.around]
 
 
-def observe(topic: str, messages: Sequence[Message]) -> TopicFields:
+def observe(topic: str, messages: Sequence[Captured]) -> TopicFields:
     """Look at the messages of one topic.
 
     Args:

@@ -14,7 +14,7 @@ from edge_runtime.base.system.loop import Loop
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError, InputError, one_line
 from edge_runtime.io.mqtt.packets import RETAIN, Publish
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.io.sources.arrival import ArrivalStamps, Turn
 from edge_runtime.io.sources.build import SourceConfig, brings_parts, build_source
 from edge_runtime.io.sources.decoding import Refusals
@@ -138,7 +138,7 @@ class _Run:
         if done is not None:
             done()
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: Captured) -> None:
         """Hand one message over, at the time at which it arrived."""
         if not math.isnan(message.received):
             passed = message.received - self._clock.wall()

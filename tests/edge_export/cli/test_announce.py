@@ -16,7 +16,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.model.bundle.signature import load_key
 from edge_runtime.operate.update import announcement, freshness
 from edge_runtime.operate.update.announcement import Announcement
-from edge_runtime.operate.update.state import State
+from edge_runtime.operate.update.state import UpdateState
 from tests.models import tiny_bundle
 
 
@@ -51,7 +51,7 @@ def test_what_it_writes_is_about_the_file_and_a_device_follows_it(
     assert (found.devices, found.canary, found.url) == (("*",), 1.0, "https://example.org/x")
     assert parse_time(found.expires) - parse_time(found.issued) == 30 * 86_400
     signed = announcement.parse(out.read_bytes(), [load_key(made / "release.pub.pem")])
-    assert freshness.admitted(State(), signed, SystemClock.wall()).floors["watch"].sequence == found.sequence
+    assert freshness.admitted(UpdateState(), signed, SystemClock.wall()).floors["watch"].sequence == found.sequence
     assert "watch/4, sequence" in capsys.readouterr().out
 
 

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 from edge_runtime.base.oip import (
     WIRE_DTYPES,
     Array,
-    Limits,
-    TensorSpec,
+    OipLimits,
+    OipTensor,
     datatype_of,
     decode_object,
     decode_request,
@@ -225,12 +225,12 @@ def test_a_tensor_may_not_come_twice() -> None:
 
 def test_limits_hold_before_anything_is_parsed() -> None:
     body = tensor()
-    for limits in (Limits(max_body_bytes=10), Limits(max_json_bytes=10)):
+    for limits in (OipLimits(max_body_bytes=10), OipLimits(max_json_bytes=10)):
         with pytest.raises(InputError) as caught:
             decode_request(body, None, limits)
         assert caught.value.reason == "too_large"
     with pytest.raises(InputError, match="over the limit of 1"):
-        decode_request(orjson.dumps({"inputs": [{}, {}]}), None, Limits(max_tensors=1))
+        decode_request(orjson.dumps({"inputs": [{}, {}]}), None, OipLimits(max_tensors=1))
 
 
 @given(st.binary(max_size=200), st.none() | st.integers(-5, 250))
@@ -299,7 +299,7 @@ def test_outputs_are_binary_by_their_own_flag_first() -> None:
 
 
 def test_specs_say_what_fits() -> None:
-    spec = TensorSpec("x", "FP32", (-1, 6, 128))
+    spec = OipTensor("x", "FP32", (-1, 6, 128))
     assert spec.accepts((4, 6, 128))
     assert spec.accepts((-1, -1, -1))
     assert not spec.accepts((4, 6, 127))
@@ -308,14 +308,14 @@ def test_specs_say_what_fits() -> None:
     assert str(spec) == "'x' FP32 [-1, 6, 128]"
     for wrong in (("FP31", (1,)), ("FP32", (-2,))):
         with pytest.raises(InputError):
-            TensorSpec("x", *wrong)
+            OipTensor("x", *wrong)
 
 
 def test_metadata_without_tensors_is_empty_and_malformed_metadata_refused() -> None:
     assert decode_specs({}, "inputs") == ()
     assert decode_specs({"inputs": None}, "inputs") == ()
     good = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
-    assert decode_specs({"inputs": [good]}, "inputs") == (TensorSpec("x", "FP32", (-1, 2)),)
+    assert decode_specs({"inputs": [good]}, "inputs") == (OipTensor("x", "FP32", (-1, 2)),)
     for bad in ({**good, "shape": [-2]}, {**good, "datatype": None}, {**good, "name": None}):
         with pytest.raises(InputError):
             decode_specs({"inputs": [bad]}, "inputs")

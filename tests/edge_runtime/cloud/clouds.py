@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from edge_runtime.base.oip import Array, InferResponse, Parameter, TensorSpec
+from edge_runtime.base.oip import Array, InferResponse, OipTensor, Parameter
 from edge_runtime.clock import SystemClock
 from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
@@ -43,7 +43,7 @@ class FakeCloud(CloudClient):
         self.looked += 1
         if self.down:
             raise CloudUnavailable("connection refused")
-        inputs = () if self.input_shape is None else (TensorSpec("x", "FP32", self.input_shape),)
+        inputs = () if self.input_shape is None else (OipTensor("x", "FP32", self.input_shape),)
         return ModelMetadata(name="teacher", versions=("7",), inputs=inputs)
 
     def _infer(

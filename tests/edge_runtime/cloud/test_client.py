@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edge_runtime import schema
-from edge_runtime.base.oip import WIRE_DTYPES, Array, InferResponse, TensorSpec
+from edge_runtime.base.oip import WIRE_DTYPES, Array, InferResponse, OipTensor
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.cloud.client import CloudClient, ModelMetadata
 from edge_runtime.cloud.config import CloudConfig
@@ -116,7 +116,7 @@ def test_metadata_tells_names_types_and_shapes(endpoint: Endpoint) -> None:
     assert metadata.name == "linear"
     assert metadata.versions == ("1",)
     assert metadata.inputs == (WINDOW,)
-    assert TensorSpec("label", "INT64", (-1,)) in metadata.outputs
+    assert OipTensor("label", "INT64", (-1,)) in metadata.outputs
     assert metadata.batched
 
 
@@ -124,9 +124,9 @@ def test_check_passes_what_fits_and_says_what_does_not_in_one_line(endpoint: End
     client = endpoint.client()
     client.check([WINDOW], ["scores"])
     for inputs, outputs, complaint in (
-        ([TensorSpec("window", "FP32", (-1, 3, 9))], [], r"takes 'window' FP32 \[-1, 3, 8\], but .*\[-1, 3, 9\]"),
-        ([TensorSpec("window", "FP64", (-1, 3, 8))], [], "FP64"),
-        ([TensorSpec("windows", "FP32", (-1, 3, 8))], [], "no input 'windows'; it takes 'window'"),
+        ([OipTensor("window", "FP32", (-1, 3, 9))], [], r"takes 'window' FP32 \[-1, 3, 8\], but .*\[-1, 3, 9\]"),
+        ([OipTensor("window", "FP64", (-1, 3, 8))], [], "FP64"),
+        ([OipTensor("windows", "FP32", (-1, 3, 8))], [], "no input 'windows'; it takes 'window'"),
         ([], [], "also needs input 'window'"),
         ([WINDOW], ["logits"], "no output 'logits'; it gives label, scores"),
     ):
@@ -205,7 +205,7 @@ def test_answers_that_nobody_can_act_on_are_never_returned(endpoint: Endpoint) -
 
 
 def test_answers_are_held_against_the_metadata(endpoint: Endpoint) -> None:
-    known = ModelMetadata(name="moody", outputs=(TensorSpec("scores", "FP32", (-1, CLASSES)),))
+    known = ModelMetadata(name="moody", outputs=(OipTensor("scores", "FP32", (-1, CLASSES)),))
     client = endpoint.client("moody")
     client._known = known
     endpoint.moody.behave = lambda x: np.zeros((len(x), CLASSES + 1), np.float32)

@@ -20,7 +20,7 @@ from edge_runtime.cloud.committer import AGAIN_S, Committer
 from edge_runtime.errors import StoreError
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable.outbox import Outbox, OutboxConfig
-from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.outbox.schema import Database, connect_sqlite
 from edge_runtime.store.durable.sqlite_errors import Code
 from tests.edge_runtime.store.durable.outbox.outboxes import EVERYTHING, READ_FAILED, Failing, cases, ids, names
 
@@ -50,7 +50,7 @@ class Bench:
             on_status=self.said.append,
         )
 
-    def _connect(self, path: Path) -> Connection:
+    def _connect(self, path: Path) -> Database:
         self.opened += 1
         return Failing(connect_sqlite(path), self.faults)
 

@@ -13,7 +13,7 @@ import pytest
 from edge_runtime import schema
 from edge_runtime.errors import ConfigError
 from edge_runtime.io.codecs.raw import RawCodec, RawConfig
-from edge_runtime.io.mqtt.packets import V311, Parser
+from edge_runtime.io.mqtt.packets import V311, PacketParser
 from edge_runtime.model.bundle.bundle import open_bundle
 from edge_runtime.model.bundle.variants import engine_for
 from edge_runtime.model.serving.config import ModelConfig
@@ -167,7 +167,7 @@ def test_streams_are_packets_of_one_topic_per_device(bundle: Path) -> None:
     with open_bundle(bundle) as opened:
         contract = opened.manifest.input
         stream = PacketStream(opened.manifest, opened.golden("onnx-fp32")[0], 2)
-    items = Parser(V311).feed(b"".join(stream.next(4)))
+    items = PacketParser(V311).feed(b"".join(stream.next(4)))
     assert [item[0] for item in items] == [
         b"sensors/device-0000/raw", b"sensors/device-0001/raw", b"sensors/device-0000/raw", b"sensors/device-0001/raw",
     ]  # fmt: skip

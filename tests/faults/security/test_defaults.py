@@ -25,8 +25,7 @@ from edge_runtime.io.mqtt.config import BrokerConfig
 from edge_runtime.io.sinks.webhook import WebhookSinkConfig
 from edge_runtime.model.serving.config import ModelConfig
 from edge_runtime.operate.server.server import ServeConfig
-from edge_runtime.tools.demo.broker.broker import Broker
-from edge_runtime.tools.demo.broker.broker import BrokerConfig as EmbeddedBrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, EmbeddedBrokerConfig
 from tests.faults.conftest import Note
 from tests.integration.running import Process, command
 from tests.models import tiny_bundle

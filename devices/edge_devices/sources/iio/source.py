@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edge_devices.sources.device_stream import DeviceStream
 from edge_devices.sources.iio.config import IioConfig
-from edge_devices.sources.iio.sysfs import Sensor, SensorChannel, find_sensor
+from edge_devices.sources.iio.sysfs import IioSensor, SensorChannel, find_sensor
 from edge_devices.sources.reopening import Unreachable
 from edge_runtime.base.system.loop import Timer
 from edge_runtime.clock import Clock
@@ -64,7 +64,7 @@ class IioSource(DeviceStream):
         self._config = config
         self._contract = contract
         self._refusals = Refusals(metrics)
-        self._sensor: Sensor | None = None  # the one that was there last
+        self._sensor: IioSensor | None = None  # the one that was there last
         self._key = config.key
         self._channels: list[SensorChannel] = []
         self._period_s = 0.0
@@ -85,7 +85,7 @@ class IioSource(DeviceStream):
         where = self._config.sysfs
         try:
             where = find_sensor(self._config, self.name, known=self._sensor is not None)
-            self._sensor = sensor = Sensor(where, self._config, self._contract, self.name)
+            self._sensor = sensor = IioSensor(where, self._config, self._contract, self.name)
             buffered = sensor.is_buffered()
             self._channels = sensor.channels(buffered=buffered)
             self._key = self._config.key or sensor.label()
@@ -121,7 +121,7 @@ class IioSource(DeviceStream):
 
     # -- buffered ----------------------------------------------------------------------------------------------------
 
-    def _start_buffer(self, sensor: Sensor) -> None:
+    def _start_buffer(self, sensor: IioSensor) -> None:
         length = max(64, 8 * self._batch)
         self._record = sensor.start_buffer(self._channels, self._batch, length)
         self._records = Records(self._record.itemsize)

@@ -73,7 +73,7 @@ def find_sensor(config: IioConfig, source: str, *, known: bool) -> Path:
     )
 
 
-class Sensor:
+class IioSensor:
     """A sensor that is there.
 
     Args:

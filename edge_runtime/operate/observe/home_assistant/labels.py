@@ -11,14 +11,14 @@ from typing import Final
 
 from edge_runtime.io.sinks.jsonl import JsonlSink, JsonlSinkConfig
 from edge_runtime.metrics import Metrics
-from edge_runtime.types import Correction, Line, Prediction
+from edge_runtime.types import Correction, JsonLine, Prediction
 
 _MAX_BYTES: Final = 2**20
 _KEPT: Final = 1
 
 
 @dataclass
-class Label(Line):
+class Label(JsonLine):
     """A label that was given for an answer; its field names are public."""
 
     id: str

@@ -26,9 +26,9 @@ from edge_runtime.store.durable.outbox.records import (
     DELIVERED,
     TRUSTED_ATTEMPTS,
     Closing,
-    Counts,
     DeadLetter,
     HardCase,
+    OutboxCounts,
     PutResult,
 )
 from edge_runtime.store.durable.outbox.recovery import Damage
@@ -37,12 +37,12 @@ __all__ = [
     "DELIVERED",
     "TRUSTED_ATTEMPTS",
     "Closing",
-    "Counts",
     "Damage",
     "DeadLetter",
     "HardCase",
     "Outbox",
     "OutboxConfig",
+    "OutboxCounts",
     "PutResult",
     "WhenFull",
 ]

@@ -16,7 +16,7 @@ from edge_runtime.clock import Clock
 from edge_runtime.errors import StoreError
 from edge_runtime.store.durable.config import OutboxConfig
 from edge_runtime.store.durable.outbox.outbox import Outbox
-from edge_runtime.store.durable.outbox.records import Closing, Counts, HardCase
+from edge_runtime.store.durable.outbox.records import Closing, HardCase, OutboxCounts
 from edge_runtime.store.durable.outbox.schema import Connect, connect_sqlite
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class AdoptingOutbox(Outbox):
         else:
             self._listed.published(seqs)
 
-    def counts(self) -> Counts:
+    def counts(self) -> OutboxCounts:
         """Return the sums over the own file and those that are not drained yet."""
         return added([super().counts(), *(one.counts() for one in self._others)])
 
@@ -158,13 +158,13 @@ class AdoptingOutbox(Outbox):
         one.close()
 
 
-def added(counts: Sequence[Counts]) -> Counts:
+def added(counts: Sequence[OutboxCounts]) -> OutboxCounts:
     """Add up the counts of several outboxes; the oldest age is that of the oldest."""
 
     def total(name: str) -> int:
         return sum(getattr(one, name) for one in counts)
 
-    return Counts(
+    return OutboxCounts(
         accepted=total("accepted"),
         delivered=total("delivered"),
         queued=total("queued"),

@@ -23,10 +23,10 @@ import orjson
 from edge_runtime.key_table import KeyTable
 from edge_runtime.store.durable.outbox.queries import digest_of
 from edge_runtime.store.durable.outbox.records import DELIVERED, Closing
-from edge_runtime.store.durable.outbox.schema import Connection, Ledger, public_id, stored_id
+from edge_runtime.store.durable.outbox.schema import Database, Ledger, public_id, stored_id
 
 
-class Memory:
+class ClosingIndex:
     """Index of the last closings: where each stands in the file. A hint: what the file says at that place decides.
 
     Args:
@@ -37,7 +37,7 @@ class Memory:
         self.size = size
         self._places: KeyTable[str, int] = KeyTable(2 * size)
 
-    def load(self, db: Connection) -> None:
+    def load(self, db: Database) -> None:
         """Read all from a file just opened."""
         self._places.clear()
         for seq, crc, body in db.execute("SELECT seq, crc, body FROM closed ORDER BY seq").fetchall():
@@ -51,7 +51,7 @@ class Memory:
     def __contains__(self, case_id: str) -> bool:
         return case_id in self._places
 
-    def find(self, db: Connection, case_id: str) -> Closing | None:
+    def find(self, db: Database, case_id: str) -> Closing | None:
         """Find the last closing of a case; None where there is none, or the case is in the queue."""
         seq = self._places.get(case_id)
         if seq is None or db.execute(_IS_QUEUED, (stored_id(case_id),)).fetchone():
@@ -64,13 +64,13 @@ class Memory:
 _IS_QUEUED = "SELECT 1 FROM cases WHERE id = ? AND NOT EXISTS (SELECT 1 FROM dead WHERE dead.seq = cases.seq)"
 
 
-def of_cases(db: Connection, seqs: Iterable[int], reason: str) -> list[Closing]:
+def of_cases(db: Database, seqs: Iterable[int], reason: str) -> list[Closing]:
     """Make closings of cases that are still there; not numbered yet."""
     found = [db.execute("SELECT id, key, created, meta FROM cases WHERE seq = ?", (seq,)).fetchone() for seq in seqs]
     return [Closing(0, public_id(row[0]), row[1], row[2], reason, bytes(row[3])) for row in found if row]
 
 
-def of_damaged(db: Connection, seqs: Iterable[int]) -> list[Closing]:
+def of_damaged(db: Database, seqs: Iterable[int]) -> list[Closing]:
     """Make closings of cases that fail their checksum; only an id that its index confirms is believed."""
     closings = []
     for seq in seqs:
@@ -95,13 +95,13 @@ def _digested(answer: bytes, meta: bytes) -> bytes:
     return answer if digest is None or not answer else b'{"digest":%d,' % digest + answer[1:]
 
 
-def remembered(db: Connection) -> list[tuple[str, bytes]]:
+def remembered(db: Database) -> list[tuple[str, bytes]]:
     """Return the ids of all closings, each with its meta."""
     rows = db.execute("SELECT seq, crc, body FROM closed ORDER BY seq").fetchall()
     return [(one.id, one.meta) for row in rows if (one := _unpack(*row)) is not None]
 
 
-def write(db: Connection, draft: Ledger, closings: Sequence[Closing], memory: Memory) -> None:
+def write(db: Database, draft: Ledger, closings: Sequence[Closing], memory: ClosingIndex) -> None:
     """Write closings: number and remember them, and list for publication all but those of answered cases."""
     if not closings:
         return
@@ -118,7 +118,7 @@ def write(db: Connection, draft: Ledger, closings: Sequence[Closing], memory: Me
 _UNLESS_UNPUBLISHED = "AND NOT EXISTS (SELECT 1 FROM unpublished WHERE unpublished.seq = closed.seq)"
 
 
-def publish_again(db: Connection, draft: Ledger, closings: Sequence[Closing]) -> None:
+def publish_again(db: Database, draft: Ledger, closings: Sequence[Closing]) -> None:
     """List closings for publication; those that say nothing, or are listed already, are left out."""
     for one in closings:
         if one.reason != DELIVERED or one.meta:
@@ -126,7 +126,7 @@ def publish_again(db: Connection, draft: Ledger, closings: Sequence[Closing]) ->
             draft.unpublished += db.execute("SELECT changes()").fetchone()[0]
 
 
-def unpublished(db: Connection, limit: int) -> tuple[list[Closing], list[int]]:
+def unpublished(db: Database, limit: int) -> tuple[list[Closing], list[int]]:
     """Read the oldest that the sinks do not have yet, and the numbers of those that are damaged."""
     found = {row[0]: _unpack(*row) for row in db.execute(_UNPUBLISHED, (limit,)).fetchall()}
     return [one for one in found.values() if one is not None], [seq for seq, one in found.items() if one is None]
@@ -135,7 +135,7 @@ def unpublished(db: Connection, limit: int) -> tuple[list[Closing], list[int]]:
 _UNPUBLISHED = "SELECT seq, crc, body FROM unpublished LEFT JOIN closed USING (seq) ORDER BY seq LIMIT ?"
 
 
-def published(db: Connection, draft: Ledger, seqs: Iterable[int], memory: Memory) -> None:
+def published(db: Database, draft: Ledger, seqs: Iterable[int], memory: ClosingIndex) -> None:
     """Take these, which the sinks have, off the list; delete what is older than what is remembered."""
     (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM closed").fetchone()
     for seq in seqs:
@@ -145,7 +145,7 @@ def published(db: Connection, draft: Ledger, seqs: Iterable[int], memory: Memory
             db.execute("DELETE FROM closed WHERE seq = ?", (seq,))
 
 
-def carry_over(old: Connection, new: Connection, unreadable: tuple[type[Exception], ...]) -> None:
+def carry_over(old: Database, new: Database, unreadable: tuple[type[Exception], ...]) -> None:
     """Copy what can be read of a damaged file; inside no transaction."""
     try:
         rows = old.execute("SELECT seq, crc, body FROM closed").fetchall()

@@ -23,8 +23,8 @@ from edge_runtime.store.durable.outbox.schema import (
     BY_VALUE,
     UPGRADES,
     Connect,
-    Connection,
     Damaged,
+    Database,
     Ledger,
 )
 
@@ -87,7 +87,7 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, Ledger]:
+def open_database(config: OutboxConfig, connect: Connect) -> tuple[Database, Ledger]:
     """Open or create the file, check it, and bring its schema up to date. The caller holds the lock.
 
     Args:
@@ -121,20 +121,20 @@ def open_database(config: OutboxConfig, connect: Connect) -> tuple[Connection, L
     return db, ledger
 
 
-def give_up(path: Path, db: Connection) -> None:
+def give_up(path: Path, db: Database) -> None:
     """Close a connection that has failed. Closing copies the log into the database: it must be on the disk first."""
     with contextlib.suppress(OSError):
         _rewrite_log(path)
     close_quietly(db)
 
 
-def close_quietly(db: Connection) -> None:
+def close_quietly(db: Database) -> None:
     """Close a connection whose last words add nothing."""
     with contextlib.suppress(sqlite3.Error):
         db.close()
 
 
-def _configure(db: Connection, config: OutboxConfig) -> None:
+def _configure(db: Database, config: OutboxConfig) -> None:
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     # Freed pages are used again and the file keeps its size: shrinking it would write each page twice to gain nothing.
     db.execute("PRAGMA auto_vacuum = NONE")
@@ -172,7 +172,7 @@ def _rewrite_log(path: Path) -> None:
         os.close(descriptor)
 
 
-def fold_log(path: Path, db: Connection, pages: int) -> None:
+def fold_log(path: Path, db: Database, pages: int) -> None:
     """Copy a log into the database when it has this many pages, and start it over.
 
     SQLite does so on its own, after a commit, but does not write down that it has. After a crash it would go on behind
@@ -214,7 +214,7 @@ _FIXED = (
 )
 
 
-def _refuse_a_strangers(path: Path, db: Connection) -> None:
+def _refuse_a_strangers(path: Path, db: Database) -> None:
     """StoreUnusable for a database that is not an outbox; nothing has been written to it yet."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     (owner,) = db.execute("PRAGMA application_id").fetchone()
@@ -222,7 +222,7 @@ def _refuse_a_strangers(path: Path, db: Connection) -> None:
         raise StoreUnusable(f"{path} is another program's database; give the outbox a file of its own")
 
 
-def _create_or_upgrade(path: Path, db: Connection) -> None:
+def _create_or_upgrade(path: Path, db: Database) -> None:
     (owner,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
@@ -254,7 +254,7 @@ def _create_or_upgrade(path: Path, db: Connection) -> None:
         raise
 
 
-def has_our_schema(db: Connection) -> bool:
+def has_our_schema(db: Database) -> bool:
     """Return whether the table definitions are what `UPGRADES` makes, down to the pages where the tables begin."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     reference = sqlite3.connect(":memory:")
@@ -267,7 +267,7 @@ def has_our_schema(db: Connection) -> bool:
         reference.close()
 
 
-def _definitions(db: Connection) -> list[tuple[str, int, str]]:
+def _definitions(db: Database) -> list[tuple[str, int, str]]:
     """Names, first pages and SQL. What an upgrade adds begins wherever there is room: 0 in place of its page."""
     query = "SELECT name, rootpage, sql FROM sqlite_master WHERE name != 'by_value' ORDER BY name"
     rows = db.execute(query).fetchall()
@@ -278,7 +278,7 @@ _SUM_OF_PLACES = """SELECT sum(seq) FROM
     (SELECT seq FROM ready UNION ALL SELECT seq FROM waiting UNION ALL SELECT seq FROM dead)"""
 
 
-def _check(db: Connection) -> Ledger:
+def _check(db: Database) -> Ledger:
     """Check structure and counters.
 
     Reads every page in use: a drained outbox takes a millisecond whatever its size, a backlog as long as the disk

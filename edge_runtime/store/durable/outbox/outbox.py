@@ -37,14 +37,14 @@ from edge_runtime.errors import one_line
 from edge_runtime.store.durable.config import GROUP_CASES, PAGE_BYTES, OutboxConfig
 from edge_runtime.store.durable.outbox import closings, queries
 from edge_runtime.store.durable.outbox.queries import Lease, Queued
-from edge_runtime.store.durable.outbox.records import DELIVERED, Closing, Counts, DeadLetter, HardCase, PutResult
+from edge_runtime.store.durable.outbox.records import DELIVERED, Closing, DeadLetter, HardCase, OutboxCounts, PutResult
 from edge_runtime.store.durable.outbox.recovery import Damage
 from edge_runtime.store.durable.outbox.room import make_room
 from edge_runtime.store.durable.outbox.schema import (
     READ_CASE,
     Connect,
-    Connection,
     Damaged,
+    Database,
     Ledger,
     connect_sqlite,
     is_intact,
@@ -68,7 +68,7 @@ _DEAD_PAGE = "SELECT seq, size, attempts, buried, reason, detail FROM dead WHERE
 _DEAD_ONE = """SELECT seq, size, attempts, buried, reason, detail FROM dead
     WHERE seq = (SELECT seq FROM cases WHERE id = ?)"""
 
-Work = Callable[[Connection, Ledger, list[Lease]], None]
+Work = Callable[[Database, Ledger, list[Lease]], None]
 
 
 class Outbox:
@@ -101,7 +101,7 @@ class Outbox:
         self._config = config
         self._clock = clock
         self._file = Session(config, clock, connect, self._opened, on_damage)
-        self._memory = closings.Memory(config.remembered)
+        self._memory = closings.ClosingIndex(config.remembered)
         self._leases: dict[str, Lease] = {}
         self._refused: Counter[str] = Counter()
         self._duplicates = 0
@@ -167,7 +167,7 @@ class Outbox:
             result.evicted += part.evicted
         return result
 
-    def _put(self, group: list[HardCase], db: Connection) -> PutResult:
+    def _put(self, group: list[HardCase], db: Database) -> PutResult:
         self._keep_house(db)
         result = PutResult()
         cases: list[HardCase] = []
@@ -204,14 +204,14 @@ class Outbox:
         self._duplicates += len(result.duplicates)
         return result
 
-    def _require_room(self, db: Connection, pages: float, cases: Sequence[HardCase]) -> None:
+    def _require_room(self, db: Database, pages: float, cases: Sequence[HardCase]) -> None:
         """Refuse cases, as many as are written in these pages, that the disk would have no room to delete again."""
         largest = max(self._largest, *map(queries.pages_for, cases))
         if not make_room(self._config.path, db, pages + 2 * (_SPARE_PAGES + largest)):
             raise self._file.full()
         self._largest = largest
 
-    def _without_repeats(self, group: list[HardCase], result: PutResult, db: Connection) -> list[HardCase]:
+    def _without_repeats(self, group: list[HardCase], result: PutResult, db: Database) -> list[HardCase]:
         """Return the cases that have not left already; of the others, publish the closings again."""
         if not any(case.id in self._memory for case in group):
             return group
@@ -227,7 +227,7 @@ class Outbox:
             result.repeated += found
         return [case for case in group if case.id not in found and case.id not in result.refused]
 
-    def _note_known(self, db: Connection, case: HardCase, result: PutResult) -> bool:
+    def _note_known(self, db: Database, case: HardCase, result: PutResult) -> bool:
         """Note a case whose id is in the outbox: the same one, or another; returns whether there is one."""
         meta = queries.known(db, case.id)
         if meta is not None and queries.is_other(meta, case):
@@ -236,7 +236,7 @@ class Outbox:
             result.duplicates.append(case.id)
         return meta is not None
 
-    def _that_fit(self, db: Connection, cases: list[HardCase], result: PutResult) -> list[HardCase]:
+    def _that_fit(self, db: Database, cases: list[HardCase], result: PutResult) -> list[HardCase]:
         """Return the cases that fit as things are; refuse the others."""
         free: float = queries.free_pages(db, self._page_limit)
         fitting = []
@@ -251,7 +251,7 @@ class Outbox:
                 fitting.append(case)
         return fitting
 
-    def _make_room(self, db: Connection, draft: Ledger, cases: list[HardCase], result: PutResult) -> list[HardCase]:
+    def _make_room(self, db: Database, draft: Ledger, cases: list[HardCase], result: PutResult) -> list[HardCase]:
         """Drop queued cases by the policy, and return those that fit then; refuse the others."""
         fitting = []
         reserved = 0.0
@@ -271,14 +271,14 @@ class Outbox:
                 fitting.append(case)
         return fitting
 
-    def _victim(self, db: Connection, draft: Ledger, newcomer: HardCase) -> Queued | None:
+    def _victim(self, db: Database, draft: Ledger, newcomer: HardCase) -> Queued | None:
         """Find the queued case that gives way, never one in flight; None when there is none."""
         if self._config.when_full == "drop_least_valuable":
             return queries.least_valuable(db, self._leased(), newcomer)
         found = queries.oldest(db, draft, self._leased(), 1)
         return found[0][0] if found else None
 
-    def _keep_house(self, db: Connection) -> None:
+    def _keep_house(self, db: Database) -> None:
         """Drop what is too old, and now and then save how much time has passed."""
         now = self._file.elapsed()
         if now < self._next_housekeeping:
@@ -293,7 +293,7 @@ class Outbox:
             self._next_housekeeping = now + _HOUSEKEEPING_S
 
     def _drop(
-        self, db: Connection, draft: Ledger, queued: Sequence[Queued], reason: Literal["evicted", "expired"]
+        self, db: Database, draft: Ledger, queued: Sequence[Queued], reason: Literal["evicted", "expired"]
     ) -> None:
         """Delete cases that leave without an answer, count them, and write their closings."""
         ended = closings.of_cases(db, [case.seq for case in queued], reason)
@@ -323,7 +323,7 @@ class Outbox:
         """
         return self._file.run(partial(self._take, limit, max_bytes)) if limit > 0 else []
 
-    def _take(self, limit: int, max_bytes: int, db: Connection) -> list[HardCase]:
+    def _take(self, limit: int, max_bytes: int, db: Database) -> list[HardCase]:
         self._keep_house(db)
         if self._file.ledger.queued <= len(self._leases):
             return []
@@ -366,7 +366,7 @@ class Outbox:
             How many of them were in flight.
         """
 
-        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+        def work(db: Database, draft: Ledger, leases: list[Lease]) -> None:
             ended = closings.of_cases(db, [lease.seq for lease in leases], DELIVERED)
             queries.ack(db, draft, leases)
             closings.write(db, draft, closings.answered(ended, answers or {}), self._memory)
@@ -389,7 +389,7 @@ class Outbox:
         text = one_line(error, _TEXT_LIMIT)
         most = self._config.max_attempts
 
-        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+        def work(db: Database, draft: Ledger, leases: list[Lease]) -> None:
             spent = [lease for lease in leases if most and lease.attempts + 1 >= most]
             queries.postpone(db, draft, [lease for lease in leases if lease not in spent], delay_s, text)
             self._add_dead_letters(
@@ -410,7 +410,7 @@ class Outbox:
             How many of them were in flight.
         """
 
-        def work(db: Connection, draft: Ledger, leases: list[Lease]) -> None:
+        def work(db: Database, draft: Ledger, leases: list[Lease]) -> None:
             self._add_dead_letters(db, draft, leases, one_line(reason, _TEXT_LIMIT), one_line(detail, _TEXT_LIMIT))
 
         return self._end_leases(ids, work)
@@ -433,7 +433,7 @@ class Outbox:
         parts = [wanted[at : at + GROUP_CASES] for at in range(0, len(wanted), GROUP_CASES)]
         return sum(self._file.run(partial(self._end_some_leases, part, work)) for part in parts)
 
-    def _end_some_leases(self, ids: list[str], work: Work, db: Connection) -> int:
+    def _end_some_leases(self, ids: list[str], work: Work, db: Database) -> int:
         leases = {case_id: self._leases[case_id] for case_id in ids if case_id in self._leases}
         pages = sum(lease.size for lease in leases.values()) / PAGE_BYTES + 4 * len(leases) + _SPARE_PAGES
         if not make_room(self._config.path, db, pages) and len(leases) > 1:  # each leaves room for the next
@@ -446,7 +446,7 @@ class Outbox:
                 del self._leases[case_id]
         return len(leases)
 
-    def _add_dead_letters(self, db: Connection, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
+    def _add_dead_letters(self, db: Database, draft: Ledger, leases: list[Lease], reason: str, detail: str) -> None:
         queries.leave_queue(db, leases)
         closings.write(db, draft, closings.of_cases(db, [lease.seq for lease in leases], reason), self._memory)
         queries.add_dead_letters(
@@ -456,7 +456,7 @@ class Outbox:
     def _leased(self) -> set[int]:
         return {lease.seq for lease in self._leases.values()}
 
-    def _opened(self, db: Connection) -> None:
+    def _opened(self, db: Database) -> None:
         self._memory.load(db)
         self._largest = queries.largest(db) / PAGE_BYTES + 2
         self._leases = {case_id: lease for case_id, lease in self._leases.items() if queries.is_queued(db, lease)}
@@ -497,15 +497,15 @@ class Outbox:
         """Copy the log into the database and empty it: bodies of cases that have left stand nowhere after that."""
         self._file.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
-    def _dead_page(self, after: int, db: Connection) -> list[tuple[int, DeadLetter | None]]:
+    def _dead_page(self, after: int, db: Database) -> list[tuple[int, DeadLetter | None]]:
         page = db.execute(_DEAD_PAGE, (after, _DEAD_AT_ONCE)).fetchall()
         return [(row[0], self._letter(db, row)) for row in page]
 
-    def _dead_one(self, case_id: str, db: Connection) -> DeadLetter | None:
+    def _dead_one(self, case_id: str, db: Database) -> DeadLetter | None:
         row = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
         return None if row is None else self._letter(db, row)
 
-    def _letter(self, db: Connection, row: Any) -> DeadLetter | None:
+    def _letter(self, db: Database, row: Any) -> DeadLetter | None:
         seq, size, attempts, buried, reason, detail = row
         case = db.execute(READ_CASE, (seq,)).fetchone()
         if case is not None and is_intact(case):
@@ -516,7 +516,7 @@ class Outbox:
         log.error("a dead letter in the outbox fails its checksum and is dropped as damaged")
         return None
 
-    def _requeue(self, case_id: str, db: Connection) -> bool:
+    def _requeue(self, case_id: str, db: Database) -> bool:
         letter = self._dead_one(case_id, db)
         if letter is None:
             return False
@@ -527,7 +527,7 @@ class Outbox:
             draft.accepted -= 1  # it was accepted when it first came
         return True
 
-    def _discard(self, case_id: str, db: Connection) -> bool:
+    def _discard(self, case_id: str, db: Database) -> bool:
         row = db.execute(_DEAD_ONE, (stored_id(case_id),)).fetchone()
         if row is None:
             return False
@@ -555,7 +555,7 @@ class Outbox:
         """
         return self._file.run(partial(self._closings, limit))
 
-    def _closings(self, limit: int, db: Connection) -> list[Closing]:
+    def _closings(self, limit: int, db: Database) -> list[Closing]:
         found, damaged = closings.unpublished(db, limit)
         if damaged:
             with self._file.transaction(db) as draft:
@@ -566,7 +566,7 @@ class Outbox:
     def published(self, seqs: Sequence[int]) -> None:
         """Take closings that the sinks have off the list."""
 
-        def work(db: Connection) -> None:
+        def work(db: Database) -> None:
             with self._file.transaction(db) as draft:
                 closings.published(db, draft, seqs, self._memory)
 
@@ -575,7 +575,7 @@ class Outbox:
     def claims(self) -> list[tuple[str, int | None]]:
         """Return the ids of the last cases and of those remembered, each with its digest; None where it has none."""
 
-        def read(db: Connection) -> list[tuple[str, bytes]]:
+        def read(db: Database) -> list[tuple[str, bytes]]:
             return queries.newest(db, self._config.remembered) + closings.remembered(db)
 
         return [(one, queries.digest_of(meta)) for one, meta in self._file.run(read)]
@@ -596,20 +596,20 @@ class Outbox:
         if len(value) > PAGE_BYTES:
             raise ValueError(f"a state value may have {PAGE_BYTES} bytes, not {len(value)}")
 
-        def write(db: Connection) -> None:
+        def write(db: Database) -> None:
             with self._file.transaction(db):
                 db.execute("INSERT OR REPLACE INTO state VALUES (?,?)", (name, value))
 
         self._file.run(write)
 
-    def counts(self) -> Counts:
+    def counts(self) -> OutboxCounts:
         """Return the ledger and levels, as of now."""
         return self._file.run(self._counts)
 
-    def _counts(self, db: Connection) -> Counts:
+    def _counts(self, db: Database) -> OutboxCounts:
         ledger = self._file.ledger
         first = queries.oldest(db, ledger, set(), 1)
-        return Counts(
+        return OutboxCounts(
             accepted=ledger.accepted,
             delivered=ledger.delivered,
             queued=ledger.queued,

@@ -15,8 +15,8 @@ from edge_runtime.store.durable.config import GROUP_BYTES, GROUP_CASES, PAGE_BYT
 from edge_runtime.store.durable.outbox.records import LAST_PRIORITY, TRUSTED_ATTEMPTS, HardCase
 from edge_runtime.store.durable.outbox.schema import (
     INSERT_CASE,
-    Connection,
     Damaged,
+    Database,
     Ledger,
     case_row,
     public_id,
@@ -111,14 +111,14 @@ def pages_for(case: HardCase) -> float:
     return own + (2 * name + 100) / PAGE_BYTES  # entries of the two or three indexes, their pages half full
 
 
-def free_pages(db: Connection, limit: int) -> int:
+def free_pages(db: Database, limit: int) -> int:
     """Pages that may still be filled before `limit` are in use."""
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     (unused,) = db.execute("PRAGMA freelist_count").fetchone()
     return int(limit - pages + unused)
 
 
-def largest(db: Connection) -> int:
+def largest(db: Database) -> int:
     """Return the bytes of body and meta of the largest case that is in the outbox, queued or dead; 0 for none."""
     (size,) = db.execute(_LARGEST).fetchone()
     return int(size or 0)
@@ -146,19 +146,19 @@ def is_other(known: bytes, case: HardCase) -> bool:
     return digest is not None and digest_of(case.meta) not in {None, digest}
 
 
-def known(db: Connection, case_id: str) -> bytes | None:
+def known(db: Database, case_id: str) -> bytes | None:
     """Return the meta of the case with this id, queued or dead; None where there is none in the outbox."""
     row = db.execute("SELECT meta FROM cases WHERE id = ?", (stored_id(case_id),)).fetchone()
     return None if row is None else bytes(row[0])
 
 
-def newest(db: Connection, limit: int) -> list[tuple[str, bytes]]:
+def newest(db: Database, limit: int) -> list[tuple[str, bytes]]:
     """Return the ids of the cases accepted last, each with its meta; those that cannot be read are left out."""
     rows = db.execute("SELECT id, meta FROM cases ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
     return [(public_id(one), meta) for one, meta in rows if isinstance(one, str) and isinstance(meta, bytes)]
 
 
-def insert(db: Connection, draft: Ledger, cases: Sequence[HardCase]) -> set[int]:
+def insert(db: Database, draft: Ledger, cases: Sequence[HardCase]) -> set[int]:
     """Accept cases.
 
     Returns:
@@ -184,7 +184,7 @@ def insert(db: Connection, draft: Ledger, cases: Sequence[HardCase]) -> set[int]
     return {index for index in range(len(cases)) if first + index not in kept}
 
 
-def forget(db: Connection, draft: Ledger, queued: Sequence[Queued | Lease]) -> None:
+def forget(db: Database, draft: Ledger, queued: Sequence[Queued | Lease]) -> None:
     """Delete queued cases; the caller counts why."""
     db.executemany("DELETE FROM ready WHERE priority = ? AND seq = ?", [(case.priority, case.seq) for case in queued])
     db.executemany("DELETE FROM waiting WHERE seq = ?", [(case.seq,) for case in queued])
@@ -192,7 +192,7 @@ def forget(db: Connection, draft: Ledger, queued: Sequence[Queued | Lease]) -> N
     draft.queued -= len(queued)
 
 
-def ack(db: Connection, draft: Ledger, leases: Sequence[Lease]) -> None:
+def ack(db: Database, draft: Ledger, leases: Sequence[Lease]) -> None:
     """Delete delivered cases."""
     leave_queue(db, leases)
     db.executemany("DELETE FROM cases WHERE seq = ?", [(lease.seq,) for lease in leases])
@@ -200,7 +200,7 @@ def ack(db: Connection, draft: Ledger, leases: Sequence[Lease]) -> None:
     draft.delivered += len(leases)
 
 
-def postpone(db: Connection, draft: Ledger, leases: Sequence[Lease], delay_s: float, error: str) -> None:
+def postpone(db: Database, draft: Ledger, leases: Sequence[Lease], delay_s: float, error: str) -> None:
     """Make cases due again later, with one failed attempt more."""
     due_s = draft.elapsed_s + max(0.0, delay_s)
     leave_queue(db, leases)
@@ -210,7 +210,7 @@ def postpone(db: Connection, draft: Ledger, leases: Sequence[Lease], delay_s: fl
     )
 
 
-def leave_queue(db: Connection, leases: Iterable[Lease]) -> None:
+def leave_queue(db: Database, leases: Iterable[Lease]) -> None:
     """Delete the queue's rows of cases in flight, not the cases."""
     ready, waiting = [], []
     for lease in leases:
@@ -224,7 +224,7 @@ def leave_queue(db: Connection, leases: Iterable[Lease]) -> None:
         db.executemany("DELETE FROM waiting WHERE seq = ?", waiting)
 
 
-def is_queued(db: Connection, lease: Lease) -> bool:
+def is_queued(db: Database, lease: Lease) -> bool:
     """Return whether a leased case is still where it was; a commit that reported an error may have happened."""
     if lease.waited:
         row = db.execute("SELECT attempts = ? FROM waiting WHERE seq = ?", (lease.attempts, lease.seq)).fetchone()
@@ -233,7 +233,7 @@ def is_queued(db: Connection, lease: Lease) -> bool:
     return row is not None and bool(row[0])
 
 
-def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[tuple[Queued, float]]:
+def oldest(db: Database, draft: Ledger, leased: set[int], limit: int) -> list[tuple[Queued, float]]:
     """Find the oldest queued cases that are not in flight, each with its `stored_s`."""
     rows = db.execute(_OLDEST, (draft.floor, limit + len(leased))).fetchall()
     draft.floor = rows[0][0] - 1 if rows else draft.next_seq - 1
@@ -243,7 +243,7 @@ def oldest(db: Connection, draft: Ledger, leased: set[int], limit: int) -> list[
     return [entry for entry in found if entry[0].seq not in leased][:limit]
 
 
-def least_valuable(db: Connection, leased: set[int], newcomer: HardCase) -> Queued | None:
+def least_valuable(db: Database, leased: set[int], newcomer: HardCase) -> Queued | None:
     """Find the queued case worth least, if it is worth less than `newcomer`; never one in flight."""
     bounds = (newcomer.priority, newcomer.priority, newcomer.value, 1 + len(leased))
     for seq, priority, case_id, worth_less in db.execute(_LEAST_VALUABLE, bounds).fetchall():
@@ -259,9 +259,7 @@ def _expect(types_are_ours: bool) -> None:
         raise Damaged("a row holds a value of the wrong type")
 
 
-def choose(
-    db: Connection, now: float, leased: set[int], *, limit: int, max_bytes: int, live_share: float
-) -> list[Lease]:
+def choose(db: Database, now: float, leased: set[int], *, limit: int, max_bytes: int, live_share: float) -> list[Lease]:
     """Choose what the next `lease` gets; see `Outbox.lease` for the rules."""
     in_order = [
         Lease(seq, priority, size, 0, waited=False)
@@ -300,7 +298,7 @@ def choose(
     return sorted(chosen.values(), key=_order)
 
 
-def read_cases(db: Connection, leases: Sequence[Lease]) -> dict[int, Any]:
+def read_cases(db: Database, leases: Sequence[Lease]) -> dict[int, Any]:
     """Rows of `cases` by sequence number.
 
     Raises:
@@ -318,7 +316,7 @@ def read_cases(db: Connection, leases: Sequence[Lease]) -> dict[int, Any]:
 
 
 def add_dead_letters(
-    db: Connection, draft: Ledger, leases: Sequence[Lease], reason: str, detail: str, *, stamp: float, max_bytes: int
+    db: Database, draft: Ledger, leases: Sequence[Lease], reason: str, detail: str, *, stamp: float, max_bytes: int
 ) -> None:
     """Make cases that have left the queue dead letters, and drop the oldest dead letters beyond `max_bytes`."""
     db.executemany(
@@ -334,7 +332,7 @@ def add_dead_letters(
         draft.dead_letters_full += 1
 
 
-def remove_dead_letter(db: Connection, draft: Ledger, seq: int, size: int) -> None:
+def remove_dead_letter(db: Database, draft: Ledger, seq: int, size: int) -> None:
     """Delete a dead letter; the caller counts why."""
     db.execute("DELETE FROM dead WHERE seq = ?", (seq,))
     db.execute("DELETE FROM cases WHERE seq = ?", (seq,))

@@ -25,7 +25,7 @@ from edge_runtime.store.durable.config import OutboxConfig
 from edge_runtime.store.durable.outbox import queries
 from edge_runtime.store.durable.outbox.open_db import close_quietly, log_of, open_database
 from edge_runtime.store.durable.outbox.records import HardCase
-from edge_runtime.store.durable.outbox.schema import Connection, Damaged, Ledger, connect_sqlite, is_intact, stored_id
+from edge_runtime.store.durable.outbox.schema import Damaged, Database, Ledger, connect_sqlite, is_intact, stored_id
 
 _ATTEMPTS = 10
 _AT_ONCE = 64
@@ -151,7 +151,7 @@ class Snapshot:
             ) from error
         raise StoreError(f"the outbox {self._path} changes faster than it can be copied; try again")
 
-    def _open(self, config: OutboxConfig) -> tuple[Connection, Ledger]:
+    def _open(self, config: OutboxConfig) -> tuple[Database, Ledger]:
         try:
             return open_database(config, _connect)
         except (Damaged, sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
@@ -163,7 +163,7 @@ class Snapshot:
             raise StoreError(f"cannot read a copy of the outbox in {self._folder}: {error.strerror}") from error
 
 
-def _connect(path: Path) -> Connection:
+def _connect(path: Path) -> Database:
     """Text that is not UTF-8 any more is shown as well as it can be."""
     db = connect_sqlite(path)
     if isinstance(db, sqlite3.Connection):

@@ -69,7 +69,7 @@ class PutResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class OutboxCounts:
     """The ledger, and levels."""
 
     accepted: int

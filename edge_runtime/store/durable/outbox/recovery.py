@@ -19,8 +19,8 @@ from edge_runtime.store.durable.outbox.open_db import close_quietly, has_our_sch
 from edge_runtime.store.durable.outbox.schema import (
     INSERT_CASE,
     Connect,
-    Connection,
     Damaged,
+    Database,
     Ledger,
     is_intact,
     public_id,
@@ -108,7 +108,7 @@ def _switch(path: Path, rebuilt: Path) -> None:
 
 
 def _carry_over(
-    path: Path, connect: Connect, new: Connection, ledger: Ledger, rebuilt: Path, remembered: int
+    path: Path, connect: Connect, new: Database, ledger: Ledger, rebuilt: Path, remembered: int
 ) -> tuple[int, int | None]:
     """Copy every intact row of the damaged file into `new`; return how many, and how many are lost."""
     new.execute("PRAGMA synchronous = OFF")  # one flush at the end; until then the old file is the outbox
@@ -129,7 +129,7 @@ def _carry_over(
             before = Ledger()
             top = _highest(old)
         _copy_rows(old, new, top)
-        _close_lost(old, new, ledger, closings.Memory(remembered))
+        _close_lost(old, new, ledger, closings.ClosingIndex(remembered))
     finally:
         close_quietly(old)
     ledger.count_rows(new)
@@ -146,7 +146,7 @@ def _carry_over(
     return recovered, gone if known else None
 
 
-def _close_lost(old: Connection, new: Connection, ledger: Ledger, memory: closings.Memory) -> None:
+def _close_lost(old: Database, new: Database, ledger: Ledger, memory: closings.ClosingIndex) -> None:
     """Close the cases whose rows are lost and whose ids the index still has; inside no transaction."""
     lost: list[str] = []
     after = ""
@@ -167,7 +167,7 @@ def _close_lost(old: Connection, new: Connection, ledger: Ledger, memory: closin
 _INDEXED_IDS = "SELECT id FROM cases INDEXED BY sqlite_autoindex_cases_1 WHERE id > ? ORDER BY id LIMIT ?"
 
 
-def _copy_rows(old: Connection, new: Connection, top: int) -> None:
+def _copy_rows(old: Database, new: Database, top: int) -> None:
     for some in _cases(old, top):
         new.execute("BEGIN IMMEDIATE")
         for row in filter(is_intact, some):
@@ -191,7 +191,7 @@ _DEAD = (int, float, str, str)
 _WAITING = (float, int, str)
 
 
-def _side_row(old: Connection, query: str, seq: int, types: tuple[type, ...]) -> Any:
+def _side_row(old: Database, query: str, seq: int, types: tuple[type, ...]) -> Any:
     """Read what is known of a case beside its row; None where nothing is, and the case is queued as fresh."""
     try:
         row = old.execute(query, (seq,)).fetchone()
@@ -200,7 +200,7 @@ def _side_row(old: Connection, query: str, seq: int, types: tuple[type, ...]) ->
     return row if row and all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)) else None
 
 
-def _state(old: Connection) -> list[tuple[str, bytes]]:
+def _state(old: Database) -> list[tuple[str, bytes]]:
     try:
         rows = old.execute("SELECT name, value FROM state").fetchall()
     except _UNREADABLE:
@@ -208,7 +208,7 @@ def _state(old: Connection) -> list[tuple[str, bytes]]:
     return [(name, value) for name, value in rows if isinstance(name, str) and isinstance(value, bytes)]
 
 
-def _cases(db: Connection, top: int) -> Iterator[list[Any]]:
+def _cases(db: Database, top: int) -> Iterator[list[Any]]:
     """Rows of `cases`, some at a time, some perhaps twice.
 
     1. Damaged pages are stepped over by halving the range that fails; after `_MAX_FAILURES` the rest is given up.
@@ -245,7 +245,7 @@ _RISING = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?"
 _FALLING = "SELECT * FROM cases WHERE seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?"
 
 
-def _some(db: Connection, query: str, low: int, high: int) -> tuple[list[Any], bool]:
+def _some(db: Database, query: str, low: int, high: int) -> tuple[list[Any], bool]:
     """Rows of a range up to the first that does not belong there, and whether that is all which could be read."""
     try:
         rows = db.execute(query, (low, high, _ROWS)).fetchall()
@@ -260,7 +260,7 @@ def _some(db: Connection, query: str, low: int, high: int) -> tuple[list[Any], b
     return rows, True
 
 
-def _highest(db: Connection) -> int:
+def _highest(db: Database) -> int:
     """One above the highest sequence number that can be found."""
     highest = 0
     for table in ("cases", "ready"):
@@ -272,7 +272,7 @@ def _highest(db: Connection) -> int:
     return highest + 1
 
 
-def _open_damaged(path: Path, connect: Connect) -> Connection | None:
+def _open_damaged(path: Path, connect: Connect) -> Database | None:
     db = connect(path)
     try:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from edge_runtime.store.durable.config import PAGE_BYTES
 from edge_runtime.store.durable.outbox.open_db import LOG_FRAME_BYTES
-from edge_runtime.store.durable.outbox.schema import Connection
+from edge_runtime.store.durable.outbox.schema import Database
 from edge_runtime.store.durable.sqlite_errors import Code, primary_code
 
 
-def has_room(path: Path, db: Connection, pages: float) -> bool:
+def has_room(path: Path, db: Database, pages: float) -> bool:
     """Return whether a transaction can write these pages, and the log be folded after it.
 
     Folding lengthens the database by the pages that are in the log alone, and the log goes away only after that.
@@ -29,7 +29,7 @@ def has_room(path: Path, db: Connection, pages: float) -> bool:
     return bool(disk.f_bavail * disk.f_frsize >= pages * (PAGE_BYTES + LOG_FRAME_BYTES) + longer * PAGE_BYTES)
 
 
-def make_room(path: Path, db: Connection, pages: float) -> bool:
+def make_room(path: Path, db: Database, pages: float) -> bool:
     """Fold the log if the disk is short of room; returns whether there is room for them then.
 
     Raises:

@@ -86,7 +86,7 @@ class Cursor(Protocol):
         ...
 
 
-class Connection(Protocol):
+class Database(Protocol):
     """The part of ``sqlite3.Connection`` that the outbox uses, in autocommit mode.
 
     A test passes a connection on a virtual file system of its own instead; it must raise ``sqlite3`` errors with
@@ -106,10 +106,10 @@ class Connection(Protocol):
         ...
 
 
-Connect = Callable[[Path], Connection]
+Connect = Callable[[Path], Database]
 
 
-def connect_sqlite(path: Path) -> Connection:
+def connect_sqlite(path: Path) -> Database:
     """Open the standard library's SQLite; one connection that threads use in turn."""
     return sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
 
@@ -172,7 +172,7 @@ class Ledger:
             *self._stored(), *derived, self.unpublished, self.repeated, self.repeated_stored
         )  # copy.copy: 6 us
 
-    def count_rows(self, db: Connection) -> None:
+    def count_rows(self, db: Database) -> None:
         """Set the fields that follow from the rows."""
         (ready,) = db.execute("SELECT count(*) FROM ready").fetchone()
         (waiting,) = db.execute("SELECT count(*) FROM waiting").fetchone()
@@ -183,7 +183,7 @@ class Ledger:
         text = row[0] if row and isinstance(row[0], bytes) else b""
         self.repeated = self.repeated_stored = int(text[:18]) if text.isdigit() else 0
 
-    def write(self, db: Connection) -> None:
+    def write(self, db: Database) -> None:
         """Store it; inside a transaction."""
         row = self._stored()
         db.execute(_WRITE_LEDGER, (zlib.crc32(_LEDGER_ROW.pack(*row)), *row))
@@ -192,7 +192,7 @@ class Ledger:
             self.repeated_stored = self.repeated
 
     @classmethod
-    def read(cls, db: Connection) -> Ledger:
+    def read(cls, db: Database) -> Ledger:
         """Read the stored fields; Damaged when the row is missing or fails its checksum."""
         row = db.execute(_READ_LEDGER).fetchone()
         if row is None:

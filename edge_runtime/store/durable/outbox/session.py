@@ -17,7 +17,7 @@ from edge_runtime.store.durable.config import OutboxConfig
 from edge_runtime.store.durable.outbox import open_db
 from edge_runtime.store.durable.outbox.path_checks import identity_of, is_removed
 from edge_runtime.store.durable.outbox.recovery import Damage, finish, salvage
-from edge_runtime.store.durable.outbox.schema import DROP_REASONS, Connect, Connection, Damaged, Ledger, memory_for
+from edge_runtime.store.durable.outbox.schema import DROP_REASONS, Connect, Damaged, Database, Ledger, memory_for
 from edge_runtime.store.durable.sqlite_errors import Code, primary_code
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Session:
         config: OutboxConfig,
         clock: Clock,
         connect: Connect,
-        on_open: Callable[[Connection], None],
+        on_open: Callable[[Database], None],
         on_damage: Callable[[Damage], None] | None,
     ) -> None:
         self._config = config
@@ -70,7 +70,7 @@ class Session:
         self.damage: list[Damage] = []
         self._closed = False
         self._owner: int | None = None
-        self._db: Connection | None = None
+        self._db: Database | None = None
         self._identity: tuple[int, int] | None = None  # of the file that is open
         self._lost: Ledger | None = None  # of a file that was removed while it was open
         self._started = clock.monotonic()
@@ -81,7 +81,7 @@ class Session:
         """Powered seconds that this outbox has seen, earlier runs included; never goes back."""
         return self._elapsed_before + self._clock.monotonic() - self._started
 
-    def run(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Database], T]) -> T:
         """Do `work` on the open file; after damage, once more on the file that replaced it.
 
         Raises:
@@ -103,7 +103,7 @@ class Session:
                 ) from damaged
 
     @contextmanager
-    def transaction(self, db: Connection) -> Iterator[Ledger]:
+    def transaction(self, db: Database) -> Iterator[Ledger]:
         """One durable transaction. The draft of the ledger is kept, in the file and here, only if it commits."""
         draft = self.ledger.copy()
         draft.elapsed_s = self.elapsed()
@@ -135,7 +135,7 @@ class Session:
                 os.close(self._owner)
                 self._owner = None
 
-    def _attempt(self, work: Callable[[Connection], T]) -> T:
+    def _attempt(self, work: Callable[[Database], T]) -> T:
         try:
             return work(self._open())
         except Damaged:
@@ -156,7 +156,7 @@ class Session:
             self._abandon()
             raise open_db.explain(error, f"the outbox {self._config.path}") from error
 
-    def _open(self) -> Connection:
+    def _open(self) -> Database:
         if self._closed:
             raise StoreError("the outbox is closed")
         if self._db is not None and is_removed(self._config.path, self._identity):
@@ -172,7 +172,7 @@ class Session:
             self._on_open(self._db)
         return self._db
 
-    def _give_up_removed(self, db: Connection) -> None:
+    def _give_up_removed(self, db: Database) -> None:
         """Handle a file or folder that was deleted. What it held is lost; the counters are not."""
         self._lost = self.ledger.copy()
         log.error(

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from edge_runtime.clock import Clock, SystemClock
 from edge_runtime.errors import ConnectionFailed
-from edge_runtime.tools.demo.broker.protocol import BrokerConfig, BrokerProtocol, Client
+from edge_runtime.tools.demo.broker.protocol import BrokerProtocol, Client, EmbeddedBrokerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["Broker", "BrokerConfig", "BrokerStats"]
+__all__ = ["Broker", "BrokerStats", "EmbeddedBrokerConfig"]
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class Broker:
         port: where it listens; what the configuration says until `start` has picked one.
     """
 
-    def __init__(self, config: BrokerConfig | None = None, clock: Clock | None = None) -> None:
-        self._config = config or BrokerConfig()
+    def __init__(self, config: EmbeddedBrokerConfig | None = None, clock: Clock | None = None) -> None:
+        self._config = config or EmbeddedBrokerConfig()
         self._clock = clock or SystemClock()
         self._protocol = BrokerProtocol(self._config)
         self._connections: dict[Client, _Connection] = {}
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _signal, _frame: ended.set())
     try:
-        with Broker(BrokerConfig(host=options.host, port=options.port)) as broker:
+        with Broker(EmbeddedBrokerConfig(host=options.host, port=options.port)) as broker:
             print(broker.url, flush=True)
             ended.wait()
             print(broker.stats(), flush=True)

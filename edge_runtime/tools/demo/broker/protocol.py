@@ -31,7 +31,7 @@ from edge_runtime.io.mqtt.packets import (
     Disconnect,
     Item,
     MalformedPacket,
-    Parser,
+    PacketParser,
     Properties,
     Suback,
     TopicFilter,
@@ -54,7 +54,7 @@ from edge_runtime.io.mqtt.packets import (
     parse_shared_subscription,
 )
 from edge_runtime.io.mqtt.wire import MAX_VARIABLE_INTEGER, PROTOCOL_ERROR
-from edge_runtime.tools.demo.broker.session import Counters, Message, Outlet, Session
+from edge_runtime.tools.demo.broker.session import ClientSession, Counters, Outlet, PublishedMessage
 from edge_runtime.tools.demo.broker.subscriptions import Grant, SubscriptionTree
 
 # Reason codes of MQTT 5 (table 2-6).
@@ -79,7 +79,7 @@ _KEEP_ALIVE_GRACE: Final = 1.5  # MQTT-3.1.2-22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class EmbeddedBrokerConfig:
     """Settings of the embedded broker: address and limits.
 
     Raises:
@@ -127,11 +127,11 @@ class Client:
     """
 
     def __init__(self, max_packet_bytes: int, now: float, wake: Callable[[Client], None]) -> None:
-        self.parser = Parser(None, max_packet_bytes, topic_alias_maximum=_TOPIC_ALIASES)
+        self.parser = PacketParser(None, max_packet_bytes, topic_alias_maximum=_TOPIC_ALIASES)
         self.outgoing: list[bytes] = []
         self.closing = False
         self.unsent_bytes = 0
-        self.session: Session | None = None
+        self.session: ClientSession | None = None
         self.will: Will | None = None
         self.session_expiry_s = 0
         self.heard_at = now
@@ -169,13 +169,13 @@ class BrokerProtocol:
         config: limits and credentials.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: EmbeddedBrokerConfig) -> None:
         self.counters = Counters()
-        self.sessions: dict[str, Session] = {}
-        self.retained: dict[bytes, Message] = {}
+        self.sessions: dict[str, ClientSession] = {}
+        self.retained: dict[bytes, PublishedMessage] = {}
         self._config = config
-        self._online: dict[Session, Client] = {}
-        self._tree: SubscriptionTree[Session] = SubscriptionTree()
+        self._online: dict[ClientSession, Client] = {}
+        self._tree: SubscriptionTree[ClientSession] = SubscriptionTree()
 
     def received(self, client: Client, data: bytes, now: float) -> None:
         """Act on bytes from a client; whatever it did wrong ends its own connection only."""
@@ -204,7 +204,9 @@ class BrokerProtocol:
                 session.expires_at = now + client.session_expiry_s
         will, client.will = client.will, None
         if will is not None:
-            self._publish(Message(will.topic, will.payload, will.qos, will.retain, _will_properties(will)), session)
+            self._publish(
+                PublishedMessage(will.topic, will.payload, will.qos, will.retain, _will_properties(will)), session
+            )
 
     def sweep(self, clients: Iterable[Client], now: float) -> None:
         """End connections that have been silent for too long, and sessions that have expired."""
@@ -241,7 +243,7 @@ class BrokerProtocol:
                         continue
                     session.received.add(packet_id)
                 properties = b"" if raw is None else _forwarded(raw)
-                self._publish(Message(topic, payload, qos, bool(flags & RETAIN), properties), session)
+                self._publish(PublishedMessage(topic, payload, qos, bool(flags & RETAIN), properties), session)
             else:
                 self._control(client, item[0], item[1], now)
         if pubacks:  # rule 1
@@ -297,7 +299,7 @@ class BrokerProtocol:
             session = self.sessions.get(client_id)
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = Session(client_id, self._config.max_queued, self.counters)
+            session = self.sessions[client_id] = ClientSession(client_id, self._config.max_queued, self.counters)
         client.session = session
         client.will = connect.will
         client.silence_s = connect.keep_alive_s * _KEEP_ALIVE_GRACE
@@ -369,12 +371,12 @@ class BrokerProtocol:
             client.session_expiry_s = expiry_s
         client.close()
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: ClientSession) -> None:
         for topic_filter in session.subscriptions:
             self._tree.remove(session, topic_filter)
         self.sessions.pop(session.client_id, None)
 
-    def _subscribe(self, client: Client, session: Session, body: bytes) -> None:
+    def _subscribe(self, client: Client, session: ClientSession, body: bytes) -> None:
         request = decode_subscribe(body, client.version)
         identifiers = tuple(decode_properties(request.properties, SUBSCRIBE).get("subscription_identifiers", ()))
         is_new = []
@@ -394,7 +396,7 @@ class BrokerProtocol:
                 if covered.matches(message.topic):
                     session.deliver(message, grant, retain=True)
 
-    def _publish(self, message: Message, source: Session | None) -> None:
+    def _publish(self, message: PublishedMessage, source: ClientSession | None) -> None:
         """Hand a message to everybody who wants it, and keep it if it asks for that."""
         topic, payload, qos, retain, properties = message
         if retain:  # rule 3

@@ -27,7 +27,7 @@ _PACKET_ID_NOT_FOUND: Final = 0x92
 _SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
 
 
-class Message(NamedTuple):
+class PublishedMessage(NamedTuple):
     """A message as it was published; its properties hold no topic alias."""
 
     topic: bytes
@@ -65,14 +65,14 @@ class Outlet(NamedTuple):
 class _Outbound:
     """A message above QoS 0 for one client."""
 
-    message: Message
+    message: PublishedMessage
     qos: int
     retain: bool
     identifiers: tuple[int, ...]
     released: bool = False  # QoS 2: PUBREC has come, what remains is PUBREL and PUBCOMP
 
 
-class Session:
+class ClientSession:
     """The state of one client id, which may outlive its connection.
 
     Args:
@@ -116,7 +116,7 @@ class Session:
         """Detach the client that has gone."""
         self.outlet = None
 
-    def deliver(self, message: Message, grant: Grant, *, retain: bool) -> None:
+    def deliver(self, message: PublishedMessage, grant: Grant, *, retain: bool) -> None:
         """Send a message, or keep it for later as far as its QoS and the limits allow."""
         qos = min(message.qos, grant.qos)
         delivery = _Outbound(message, qos, retain, grant.identifiers)

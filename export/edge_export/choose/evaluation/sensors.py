@@ -26,7 +26,7 @@ from edge_export.data.dataset import Float32, Windows
 from edge_runtime import units
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.manifest.drift import OwnPast, Repair, SensorReference
-from edge_runtime.signal.drift.features import LEAST_ROWS, Repairs, Statistics, alive, features, measure
+from edge_runtime.signal.drift.features import LEAST_ROWS, Repairs, WindowStatistics, alive, features, measure
 from edge_runtime.signal.drift.latch import CALM, LOOKS, means
 from edge_runtime.signal.drift.own_past import Distance
 from edge_runtime.signal.drift.repair import LIMIT, RepairTest
@@ -176,13 +176,13 @@ def inflict(x: Float32, repair: Repair, names: Sequence[str]) -> Float32:
 class Looks(NamedTuple):
     """Windows that a device would look at."""
 
-    statistics: Statistics
+    statistics: WindowStatistics
     y: npt.NDArray[np.int64]
     group: npt.NDArray[np.str_]
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> Looks:
         """Select some of them."""
-        return Looks(Statistics(*(part[chosen] for part in self.statistics)), self.y[chosen], self.group[chosen])
+        return Looks(WindowStatistics(*(part[chosen] for part in self.statistics)), self.y[chosen], self.group[chosen])
 
 
 def look_at(windows: Windows, contract: InputContract, columns: Sequence[int]) -> Looks:
@@ -348,7 +348,7 @@ class _LeftOut(NamedTuple):
     looks: Looks
     others: SensorReference
 
-    def means(self, repairs: Sequence[Repair], statistics: Statistics) -> Float64:
+    def means(self, repairs: Sequence[Repair], statistics: WindowStatistics) -> Float64:
         """Return the means of scores of these looks, as a device has them."""
         return means(RepairTest(replace(self.others, repairs=tuple(repairs))).scores(statistics), LIMIT)
 
@@ -369,8 +369,8 @@ def _worth_it(repairs: Sequence[Repair], left_out: Sequence[_LeftOut]) -> list[R
         found = 0
         for one in left_out:
             half = len(one.looks.y) // 2
-            later = Statistics(*(part[half : half + _WITHIN] for part in one.looks.statistics))
-            wrong = Statistics(*(part[:, 0] for part in fault.apply(later)))
+            later = WindowStatistics(*(part[half : half + _WITHIN] for part in one.looks.statistics))
+            wrong = WindowStatistics(*(part[:, 0] for part in fault.apply(later)))
             over = one.means(repairs, wrong) >= [other.threshold for other in repairs]
             found += bool(over.any())
         if found >= _LEAST_FOUND * len(left_out):

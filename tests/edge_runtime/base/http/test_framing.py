@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.base.http.framing import Stream, compress, decompress
+from edge_runtime.base.http.framing import SocketStream, compress, decompress
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 
@@ -24,7 +24,7 @@ class Pair:
 
     def __init__(self) -> None:
         ours, self.peer = socket.socketpair()
-        self.stream = Stream(ours, SystemClock())
+        self.stream = SocketStream(ours, SystemClock())
         self.stream.limit_wait(time.monotonic() + 2.0, 2.0)
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ def pair() -> Iterator[Pair]:
     pair.close()
 
 
-def read(stream: Stream) -> tuple[tuple[str, str, str], bytes]:
+def read(stream: SocketStream) -> tuple[tuple[str, str, str], bytes]:
     head = stream.read_head()
     return head.start, bytes(stream.read_body(head, 1000))
 

@@ -23,7 +23,7 @@ from edge_runtime.io.mqtt.packets import (
     V311,
     Connack,
     Connect,
-    Parser,
+    PacketParser,
     Publish,
     Suback,
     decode_connect,
@@ -151,7 +151,7 @@ class ScriptedBroker:
         self._server.setblocking(False)
         self.url = f"mqtt://127.0.0.1:{self._server.getsockname()[1]}"
         self._sock: socket.socket | None = None
-        self._parser = Parser(None)
+        self._parser = PacketParser(None)
         self.items: list[Any] = []
         self.version = V311
         self.connect: Connect | None = None
@@ -167,7 +167,7 @@ class ScriptedBroker:
         self._bench.until(lambda: select.select([self._server], [], [], 0)[0])
         self._sock, _ = self._server.accept()
         self._sock.setblocking(False)
-        self._parser = Parser(None)
+        self._parser = PacketParser(None)
         self.items = []
         first = self.wait(1)[0]
         assert first[0] == CONNECT

@@ -20,9 +20,9 @@ from edge_runtime.io.mqtt.packets import (
     V5,
     V311,
     Connect,
-    Parser,
+    PacketParser,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     encode_ack,
     encode_connect,
     encode_subscribe,
@@ -63,8 +63,8 @@ def record(version: int) -> bytes:
         user.leave()
         reader = Wire(broker.port, version)
         reader.send(encode_connect(Connect("recorder", version=version)))
-        reader.send(encode_subscribe(Subscribe(1, (Subscription(b"#", 2),)), version))
-        stream, parser, ended, published = b"", Parser(version), False, False
+        reader.send(encode_subscribe(Subscribe(1, (SubscribeFilter(b"#", 2),)), version))
+        stream, parser, ended, published = b"", PacketParser(version), False, False
         while not ended:
             data = reader.socket.recv(65536)
             stream += data

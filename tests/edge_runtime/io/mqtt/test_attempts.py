@@ -10,11 +10,11 @@ import pytest
 from edge_runtime.base.system.retry import Retry
 from edge_runtime.io.mqtt.attempts import STABLE_S, SUSPICIOUS, Attempts
 from edge_runtime.io.mqtt.config import BrokerConfig
-from edge_runtime.io.mqtt.connection import Refused
+from edge_runtime.io.mqtt.connection import ConnackRefusal
 from edge_runtime.io.mqtt.packets import V5, V311
 
-UNSUPPORTED = Refused("unsupported protocol version", unsupported_version=True, credentials=False)
-CREDENTIALS = Refused("not authorized", unsupported_version=False, credentials=True)
+UNSUPPORTED = ConnackRefusal("unsupported protocol version", unsupported_version=True, credentials=False)
+CREDENTIALS = ConnackRefusal("not authorized", unsupported_version=False, credentials=True)
 RETRY = Retry(base_s=1.0, cap_s=64.0)
 
 
@@ -22,7 +22,7 @@ def made(**config: Any) -> Attempts:
     return Attempts(BrokerConfig(url="mqtt://127.0.0.1", **config), "b", RETRY, random.Random(0))
 
 
-def attempt(attempts: Attempts, why: str = "the broker closed", refused: Refused | None = None) -> float:
+def attempt(attempts: Attempts, why: str = "the broker closed", refused: ConnackRefusal | None = None) -> float:
     attempts.begin()
     if refused is not None:
         attempts.refused(refused)

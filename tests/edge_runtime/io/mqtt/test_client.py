@@ -24,7 +24,7 @@ from edge_runtime.io.mqtt.packets import (
     encode_properties,
     encode_publish,
 )
-from edge_runtime.io.mqtt.parser import Parser
+from edge_runtime.io.mqtt.parser import PacketParser
 from edge_runtime.tools.demo.broker.broker import Broker
 from tests.edge_runtime.io.mqtt.clients import (
     WAIT_S,
@@ -354,7 +354,7 @@ def test_qos_2_of_a_link_that_only_publishes_arrives_once_over_a_lost_connection
         sender._read()  # PUBREC; the connection goes before PUBREL is sent
     else:
         # All are lost: no network loses the first and brings those that follow.
-        parser, lost = Parser(V311 if protocol == "3.1.1" else V5, 65_536), 0
+        parser, lost = PacketParser(V311 if protocol == "3.1.1" else V5, 65_536), 0
         while lost < 10:
             assert select.select([fd], [], [], WAIT_S)[0]
             lost += len(parser.feed(os.read(fd, 65_536)))

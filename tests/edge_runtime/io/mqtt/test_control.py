@@ -35,11 +35,11 @@ from edge_runtime.io.mqtt.packets import (
     Connect,
     Disconnect,
     MalformedPacket,
-    Parser,
+    PacketParser,
     Properties,
     Suback,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     Unsuback,
     Unsubscribe,
     Will,
@@ -74,7 +74,7 @@ fuzz = partial(settings, deadline=None, derandomize=True)
 
 
 def one_packet(data: bytes, version: int | None) -> tuple[int, bytes]:
-    (item,) = Parser(version).feed(data)
+    (item,) = PacketParser(version).feed(data)
     assert len(item) == 2
     return item
 
@@ -285,7 +285,7 @@ def test_the_other_packets_survive_a_round_trip(version: int) -> None:
         {"no_local": True, "retain_as_published": True, "retain_handling": 2} if version == V5 else {}
     )
     subscribe = Subscribe(
-        5, (Subscription(b"a/+", 1), Subscription(b"$share/g/#", 2), Subscription(b"b", 0, **options)), user
+        5, (SubscribeFilter(b"a/+", 1), SubscribeFilter(b"$share/g/#", 2), SubscribeFilter(b"b", 0, **options)), user
     )
     unsuback = Unsuback(7, (0, 0x11), user) if version == V5 else Unsuback(7)
     disconnect = Disconnect(0x8E, user) if version == V5 else Disconnect()
@@ -343,7 +343,7 @@ def test_acknowledgements_are_joined_and_read_back() -> None:
     ids = [1, 255, 256, 65_535]
     for kind in (PUBACK, PUBREC, PUBREL, PUBCOMP):
         for version in (V311, V5):
-            acks = Parser(version).feed(encode_ack(kind, ids))
+            acks = PacketParser(version).feed(encode_ack(kind, ids))
             found = [decode_ack(item[0], item[1], version) for item in acks if len(item) == 2]
             assert found == [(kind, number, 0) for number in ids]
     assert encode_ack(PUBACK, []) == b""
@@ -375,10 +375,10 @@ def test_what_mqtt_cannot_carry_is_refused_before_it_is_sent() -> None:
         lambda: encode_connect(Connect("c", properties=b"\x21\x00\x01")),
         lambda: encode_connect(Connect("c\0")),
         lambda: encode_subscribe(Subscribe(1, ()), V311),
-        lambda: encode_subscribe(Subscribe(1, (Subscription(b"a", 0, True),)), V311),
+        lambda: encode_subscribe(Subscribe(1, (SubscribeFilter(b"a", 0, True),)), V311),
         lambda: encode_unsubscribe(Unsubscribe(1, ()), V311),
         lambda: encode_variable(268_435_456),
-        lambda: Parser(3),
+        lambda: PacketParser(3),
     ):
         with pytest.raises(ValueError, match=r"needs|has no|allows|cannot|not fit|not known"):
             call()
@@ -388,7 +388,7 @@ def test_what_mqtt_cannot_carry_is_refused_before_it_is_sent() -> None:
 def test_every_width_of_the_remaining_length(length: int) -> None:
     payload = bytes(length - 3)
     packet = encode_publish(b"t", payload)
-    assert Parser(V311, 3_000_000).feed(packet) == [(b"t", payload, 0, 0, 0, None)]
+    assert PacketParser(V311, 3_000_000).feed(packet) == [(b"t", payload, 0, 0, 0, None)]
     assert packet[1:-(length)] == encode_variable(length)
 
 

@@ -14,17 +14,17 @@ from edge_runtime.io.mqtt.outbound_queue import (
     FIRST_PACKET_ID,
     STRIKES,
     STRIKES_OF_A_KIND,
-    Limits,
+    BrokerLimits,
     Message,
     OutboundQueue,
 )
-from edge_runtime.io.mqtt.packets import DUP, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311, Parser
+from edge_runtime.io.mqtt.packets import DUP, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311, PacketParser
 
 MIB = 2**20
 
 
-def limits(window: int = 20, version: int = V311, **changes: Any) -> Limits:
-    return Limits(version, window, MIB, 2, retain=True)._replace(**changes)
+def limits(window: int = 20, version: int = V311, **changes: Any) -> BrokerLimits:
+    return BrokerLimits(version, window, MIB, 2, retain=True)._replace(**changes)
 
 
 class Sender:
@@ -59,7 +59,7 @@ class Sender:
             [Message(b"t", one, b"", qos) for one in payloads], lambda: self.finished.append(name)
         )
 
-    def begin(self, of: Limits, *, session_present: bool = False, suspicious: bool = False) -> None:
+    def begin(self, of: BrokerLimits, *, session_present: bool = False, suspicious: bool = False) -> None:
         self.offered = 0
         self.version = of.version
         self.outbound_queue.begin(
@@ -69,7 +69,7 @@ class Sender:
     def pump(self, room: int = MIB) -> list[Any]:
         parts = self.outbound_queue.pump(self.offered, room)
         self.offered += sum(map(len, parts))
-        return Parser(self.version).feed(b"".join(parts))
+        return PacketParser(self.version).feed(b"".join(parts))
 
     def settle(self) -> list[int]:
         for done in self.outbound_queue.take_finished():

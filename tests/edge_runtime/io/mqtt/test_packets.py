@@ -35,7 +35,7 @@ from edge_runtime.io.mqtt.packets import (
     Connect,
     Item,
     MalformedPacket,
-    Parser,
+    PacketParser,
     decode_ack,
     decode_connack,
     decode_connect,
@@ -100,7 +100,7 @@ def build(stream: list[Any], version: int) -> tuple[bytes, list[Item]]:
     return b"".join(data), items
 
 
-def feed_split(parser_: Parser, data: bytes, cuts: list[int]) -> tuple[list[Item], str | None]:
+def feed_split(parser_: PacketParser, data: bytes, cuts: list[int]) -> tuple[list[Item], str | None]:
     """Feed in portions; returns all items, and the message of the error that ended it."""
     items: list[Item] = []
     for start, end in pairwise([0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]):
@@ -116,15 +116,15 @@ def feed_split(parser_: Parser, data: bytes, cuts: list[int]) -> tuple[list[Item
 @given(stream=streams, version=st.sampled_from([V311, V5]), cuts=st.lists(st.integers(0, 10**6), max_size=12))
 def test_every_split_of_a_stream_gives_the_same_packets(stream: list[Any], version: int, cuts: list[int]) -> None:
     data, expected = build(stream, version)
-    assert feed_split(Parser(version), data, cuts) == (expected, None)
-    assert Parser(version).feed(data) == expected
+    assert feed_split(PacketParser(version), data, cuts) == (expected, None)
+    assert PacketParser(version).feed(data) == expected
 
 
 @fuzz(max_examples=60)
 @given(stream=streams, version=st.sampled_from([V311, V5]), cuts=st.lists(st.integers(0, 10**6), max_size=12))
 def test_paho_sees_the_same_messages_in_the_same_order(stream: list[Any], version: int, cuts: list[int]) -> None:
     data, _ = build([block for block in stream if not isinstance(block, bytes)], version)
-    items, error = feed_split(Parser(version), data, cuts)
+    items, error = feed_split(PacketParser(version), data, cuts)
     assert error is None
     assert as_paho_delivers(items) == paho_messages(version, data)
 
@@ -133,7 +133,7 @@ def test_paho_sees_the_same_messages_in_the_same_order(stream: list[Any], versio
 @pytest.mark.parametrize("portion", [1, 7, 1000, 10**6])
 def test_a_recorded_stream_of_mosquitto_gives_what_paho_makes_of_it(version: int, portion: int) -> None:
     data = (DATA / NAMES[version]).read_bytes()
-    reader = Parser(version)
+    reader = PacketParser(version)
     items = [item for at in range(0, len(data), portion) for item in reader.feed(data[at : at + portion])]
     assert reader.pending_bytes == 0
     seen = as_paho_delivers(items)
@@ -157,18 +157,18 @@ def test_a_damaged_stream_raises_malformed_packet_or_nothing(
     for at, value in damage:
         if data:
             data[at % len(data)] = value
-    whole = Parser(version, 20_000, topic_alias_maximum=3)
+    whole = PacketParser(version, 20_000, topic_alias_maximum=3)
     items, error = feed_split(whole, bytes(data), [])
     assert whole.pending_bytes <= 20_000
     # What comes out, and what is wrong, does not depend on how the bytes arrive.
-    assert feed_split(Parser(version, 20_000, topic_alias_maximum=3), bytes(data), cuts) == (items, error)
+    assert feed_split(PacketParser(version, 20_000, topic_alias_maximum=3), bytes(data), cuts) == (items, error)
     decode_all(items, version)
 
 
 @fuzz(max_examples=500)
 @given(data=st.binary(max_size=80), version=st.sampled_from([V311, V5, None]))
 def test_random_bytes_raise_malformed_packet_or_nothing(data: bytes, version: int | None) -> None:
-    items, _ = feed_split(Parser(version), data, [])
+    items, _ = feed_split(PacketParser(version), data, [])
     decode_all(items, version or V5)
 
 
@@ -241,7 +241,7 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_packet_is_named_and_ends_the_stream(name: str) -> None:
     version, data, message = MALFORMED[name]
-    reader = Parser(version, 200, topic_alias_maximum=4)
+    reader = PacketParser(version, 200, topic_alias_maximum=4)
     good = b"" if version is None else encode_publish(b"fine", b"x", version=version)
     with pytest.raises(MalformedPacket, match=message) as caught:
         reader.feed(good + data + b"rest")
@@ -261,7 +261,7 @@ def test_a_packet_id_of_0_within_a_burst_is_found(version: int, broken: int) -> 
     at = good[broken].index(b"\x00\x01", 9)
     good[broken] = good[broken][:at] + b"\x00\x00" + good[broken][at + 2 :]
     with pytest.raises(MalformedPacket, match="packet id") as caught:
-        Parser(version).feed(b"".join(good))
+        PacketParser(version).feed(b"".join(good))
     assert [item[2] for item in caught.value.parsed] == ids[:broken]
 
 
@@ -274,14 +274,14 @@ def test_packets_of_equal_size_within_a_burst_keep_their_own_parts(version: int,
     sent = [(topic, topic + b"p" * (size - 2 * len(topic)), k + 1) for k, topic in enumerate(topics)]
     data = b"".join(encode_publish(topic, payload, 1, k, version=version) for topic, payload, k in sent)
     for _ in range(2):  # the second time, all topics are known
-        items = Parser(version).feed(data)
+        items = PacketParser(version).feed(data)
         assert [item[:3] for item in items] == sent
 
 
 def test_properties_over_the_end_are_found_where_topic_and_layout_are_known_too() -> None:
     good = encode_publish(b"known/topic", b"payload", version=V5)
     bad = good.replace(b"topic\x00", b"topic\x0a")
-    reader = Parser(V5)
+    reader = PacketParser(V5)
     assert len(reader.feed(good * 2)) == 2
     with pytest.raises(MalformedPacket, match="properties of PUBLISH are cut short") as caught:
         reader.feed(good + bad + good)
@@ -290,15 +290,15 @@ def test_properties_over_the_end_are_found_where_topic_and_layout_are_known_too(
 
 def test_a_bad_topic_within_a_burst_is_found() -> None:
     burst = [encode_publish(b"topic/%02d" % k, b"payload") for k in range(40)]
-    assert len(Parser(V311).feed(b"".join(burst))) == 40
+    assert len(PacketParser(V311).feed(b"".join(burst))) == 40
     burst[33] = burst[33].replace(b"topic/33", b"topic/\xff\xff")
     with pytest.raises(MalformedPacket, match="UTF-8") as caught:
-        Parser(V311).feed(b"".join(burst))
+        PacketParser(V311).feed(b"".join(burst))
     assert len(caught.value.parsed) == 33
 
 
 def test_a_padded_remaining_length_is_fine_in_3_1_1() -> None:
-    assert Parser(V311).feed(b"\x30\x85\x80\x00\x00\x01abc\xd0\x80\x00") == [
+    assert PacketParser(V311).feed(b"\x30\x85\x80\x00\x00\x01abc\xd0\x80\x00") == [
         (b"a", b"bc", 0, 0, 0, None),
         (PINGRESP, b""),
     ]
@@ -308,7 +308,7 @@ def test_topic_aliases_are_resolved_and_replaced() -> None:
     def alias(topic: bytes, number: int, extra: bytes = b"") -> bytes:
         return encode_publish(topic, b"p", version=V5, properties=b"\x23" + number.to_bytes(2, "big") + extra)
 
-    reader = Parser(V5, topic_alias_maximum=2)
+    reader = PacketParser(V5, topic_alias_maximum=2)
     stream = (
         alias(b"one", 1)
         + alias(b"two", 2)
@@ -320,22 +320,22 @@ def test_topic_aliases_are_resolved_and_replaced() -> None:
     assert [item[0] for item in items] == [b"one", b"two", b"one", b"new", b"new"]
     assert decode_properties(items[3][5], PUBLISH) == {"topic_alias": 1, "user_properties": [("#", "#")]}  # type: ignore[misc]
     with pytest.raises(MalformedPacket, match="over the maximum of 0"):
-        Parser(V5).feed(alias(b"one", 1))
+        PacketParser(V5).feed(alias(b"one", 1))
 
 
 @pytest.mark.parametrize("version", [V311, V5])
 def test_a_server_learns_the_version_from_connect(version: int) -> None:
     stream = encode_connect(Connect("c", version=version)) + encode_publish(b"t", b"p", version=version) * 20
     for portion in (1, 20, 10_000):
-        reader = Parser(None)
+        reader = PacketParser(None)
         items = [item for at in range(0, len(stream), portion) for item in reader.feed(stream[at : at + portion])]
         assert reader.version == version
         assert items[1:] == [(b"t", b"p", 0, 0, 0, None)] * 20
 
 
 def test_equal_topics_are_one_object() -> None:
-    items = Parser(V311).feed(b"".join(encode_publish(b"same/topic", bytes(k)) for k in range(5)))
-    items += Parser(V5).feed(encode_publish(b"same/topic", b"", version=V5) * 20)
+    items = PacketParser(V311).feed(b"".join(encode_publish(b"same/topic", bytes(k)) for k in range(5)))
+    items += PacketParser(V5).feed(encode_publish(b"same/topic", b"", version=V5) * 20)
     assert len({id(item[0]) for item in items}) == 1
 
 
@@ -344,7 +344,7 @@ def test_memory_stays_bounded_whatever_is_sent() -> None:
     largest = 100_000
     tracemalloc.start()
     try:
-        waiting = Parser(V311, largest)
+        waiting = PacketParser(V311, largest)
         packet = encode_publish(b"big", bytes(largest - 100))
         for at in range(0, len(packet) - 2, 2):
             waiting.feed(packet[at : min(at + 2, len(packet) - 2)])
@@ -352,7 +352,7 @@ def test_memory_stays_bounded_whatever_is_sent() -> None:
         assert len(waiting.feed(packet[-2:])) == 1
         assert waiting.pending_bytes == 0
         # Topics and sizes that never repeat
-        reader = Parser(V311, largest)
+        reader = PacketParser(V311, largest)
         for number in range(17_000):
             reader.feed(encode_publish(b"t/%d/" % number + b"x" * 100, bytes(number % 5000)))
         assert tracemalloc.get_traced_memory()[0] < 8e6
@@ -365,6 +365,6 @@ def test_memory_stays_bounded_whatever_is_sent() -> None:
 def test_bytes_like_input_gives_bytes() -> None:
     packet = encode_publish(b"t", b"payload")
     for data in (bytearray(packet), memoryview(packet)):
-        items = Parser(V311).feed(data)  # type: ignore[arg-type]
+        items = PacketParser(V311).feed(data)  # type: ignore[arg-type]
         assert items == [(b"t", b"payload", 0, 0, 0, None)]
         assert [type(part) for part in items[0][:2]] == [bytes, bytes]

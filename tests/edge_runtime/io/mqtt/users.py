@@ -20,9 +20,9 @@ from edge_runtime.io.mqtt.packets import (
     V311,
     Connack,
     Connect,
-    Parser,
+    PacketParser,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     decode_connack,
     encode_connect,
     encode_subscribe,
@@ -134,7 +134,7 @@ class Wire:
     def __init__(self, port: int, version: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.version = version
-        self._parser = Parser(version, 64 * 2**20)
+        self._parser = PacketParser(version, 64 * 2**20)
         self._items: list[Any] = []
 
     def connect(self, client_id: str, **options: Any) -> Connack:
@@ -144,7 +144,7 @@ class Wire:
         return decode_connack(body, self.version)
 
     def subscribe(self, topic_filter: bytes, qos: int) -> None:
-        self.send(encode_subscribe(Subscribe(1, (Subscription(topic_filter, qos),)), self.version))
+        self.send(encode_subscribe(Subscribe(1, (SubscribeFilter(topic_filter, qos),)), self.version))
         assert self.next()[0] == SUBACK
 
     def send(self, data: bytes) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.recordings import capture
-from edge_runtime.io.recordings.capture import Message, iter_messages, parse_line
+from edge_runtime.io.recordings.capture import Captured, iter_messages, parse_line
 
 AT = 1_795_418_940.5
 
@@ -23,23 +23,23 @@ AT = 1_795_418_940.5
         # As mosquitto_sub 2.0.11 writes them: -F %J, -F %j, -F '%U %t %p', -F '%I %t %p', -v.
         (
             b'{"tst":"2026-11-23T07:29:00.500000Z+0000","topic":"a/b","qos":0,"retain":0,"payloadlen":19,"payload":{"x":1.5}}',
-            Message("a/b", b'{"x":1.5}', AT, retained=False),
+            Captured("a/b", b'{"x":1.5}', AT, retained=False),
         ),
         (
             b'{"tst":"2026-11-23T08:29:00.500000Z+0100","topic":"a/b","qos":1,"retain":1,"payloadlen":4,"payload":"12.5"}',
-            Message("a/b", b"12.5", AT, retained=True),
+            Captured("a/b", b"12.5", AT, retained=True),
         ),
-        (b'1795418940.500000000 a/b {"x": 1.5}', Message("a/b", b'{"x": 1.5}', AT, retained=False)),
-        (b"2026-11-23T07:29:00+0000 a/b 12.5", Message("a/b", b"12.5", AT - 0.5, retained=False)),
-        (b'a/b {"x": 1.5, "y":"q"}', Message("a/b", b'{"x": 1.5, "y":"q"}', math.nan, retained=False)),
+        (b'1795418940.500000000 a/b {"x": 1.5}', Captured("a/b", b'{"x": 1.5}', AT, retained=False)),
+        (b"2026-11-23T07:29:00+0000 a/b 12.5", Captured("a/b", b"12.5", AT - 0.5, retained=False)),
+        (b'a/b {"x": 1.5, "y":"q"}', Captured("a/b", b'{"x": 1.5, "y":"q"}', math.nan, retained=False)),
         # Others.
-        (b'{"time":1795418940.5,"topic":"a","payload_base64":"AAE="}', Message("a", b"\x00\x01", AT, retained=False)),
-        (b'{"topic":"a","payload":null}', Message("a", b"", math.nan, retained=False)),
-        (b"a/b (null)", Message("a/b", b"", math.nan, retained=False)),
-        (b"a/b", Message("a/b", b"", math.nan, retained=False)),
+        (b'{"time":1795418940.5,"topic":"a","payload_base64":"AAE="}', Captured("a", b"\x00\x01", AT, retained=False)),
+        (b'{"topic":"a","payload":null}', Captured("a", b"", math.nan, retained=False)),
+        (b"a/b (null)", Captured("a/b", b"", math.nan, retained=False)),
+        (b"a/b", Captured("a/b", b"", math.nan, retained=False)),
     ],
 )
-def test_a_line_is_a_message(line: bytes, message: Message) -> None:
+def test_a_line_is_a_message(line: bytes, message: Captured) -> None:
     found = parse_line(line)
     assert found._replace(received=0) == message._replace(received=0)
     assert found.received == pytest.approx(message.received, nan_ok=True)

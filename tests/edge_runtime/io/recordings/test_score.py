@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.io.recordings.labels import Labels, Stretch
-from edge_runtime.io.recordings.score import SHOWN_KEYS, Figures, Score
+from edge_runtime.io.recordings.score import SHOWN_KEYS, Score, ScoreFigures
 from edge_runtime.types import Prediction
 
 CLASSES = ("a", "b", "c")
@@ -31,7 +31,7 @@ def score_of(pairs: list[tuple[str, str]], key: str = "w") -> Score:
 def test_figures_and_confusion() -> None:
     score = score_of([("a", "a"), ("a", "b"), ("b", "b"), ("b", "b")])
     assert score.confusion().tolist() == [[1, 1, 0], [0, 2, 0], [0, 0, 0]]
-    assert score.figures() == Figures(4, 0.75, (2 / 3 + 0.8) / 2)
+    assert score.figures() == ScoreFigures(4, 0.75, (2 / 3 + 0.8) / 2)
 
 
 @given(st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from(CLASSES)), min_size=1, max_size=50))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime.base.oip import Array, TensorSpec
+from edge_runtime.base.oip import Array, OipTensor
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
 from edge_runtime.operate.server.batcher import Batcher, Call, ServedModel
@@ -45,7 +45,7 @@ class Model:
 
 
 def served(predict: Any, **changes: Any) -> ServedModel:
-    fields: dict[str, Any] = {"inputs": (TensorSpec("x", "FP32", ANY),), "outputs": (TensorSpec("y", "FP32", ANY),)}
+    fields: dict[str, Any] = {"inputs": (OipTensor("x", "FP32", ANY),), "outputs": (OipTensor("y", "FP32", ANY),)}
     return ServedModel(name="m", predict=predict, **{**fields, **changes})
 
 
@@ -255,8 +255,8 @@ def test_under_load_everybody_gets_their_own_answer(delay: float) -> None:
 
 def test_models_without_a_batch_axis_are_refused() -> None:
     for changes in (
-        {"inputs": (TensorSpec("x", "FP32", (1, 3)),)},
-        {"outputs": (TensorSpec("y", "FP32", ()),)},
+        {"inputs": (OipTensor("x", "FP32", (1, 3)),)},
+        {"outputs": (OipTensor("y", "FP32", ()),)},
         {"inputs": ()},
         {"max_batch": 0},
         {"version": ""},

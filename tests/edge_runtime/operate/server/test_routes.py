@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_runtime.base.http.parser import Head
-from edge_runtime.base.oip import Body, TensorSpec
+from edge_runtime.base.oip import Body, OipTensor
 from edge_runtime.base.system.secrets import SecretFile
 from edge_runtime.clock import SystemClock
 from edge_runtime.errors import InputError
@@ -124,7 +124,7 @@ def test_a_body_may_be_as_long_as_the_model_can_use() -> None:
     for path in ("/v2", "/v2/models/nobody/infer", "/", "*"):
         assert routes.body_limit(head(path, "POST")) <= 2**16
     for known, expected in ((None, 2**20), (24, limit)):
-        open_axis = linear_model(inputs=(TensorSpec("window", "FP32", (-1, 3, -1)),), max_numbers=known)
+        open_axis = linear_model(inputs=(OipTensor("window", "FP32", (-1, 3, -1)),), max_numbers=known)
         batchers = {"open": Batcher(open_axis, SystemClock())}
         routes = router_of(batchers, token=None, max_request_bytes=2**20, retry_after_s=7)
         assert routes.body_limit(head("/v2/models/open/infer", "POST")) == expected

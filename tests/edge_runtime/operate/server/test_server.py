@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_runtime.base.oip import JSON_LENGTH_HEADER, Array, Body, TensorSpec, decode_response, encode_request
+from edge_runtime.base.oip import JSON_LENGTH_HEADER, Array, Body, OipTensor, decode_response, encode_request
 from edge_runtime.errors import ConfigError
 from edge_runtime.operate.server.server import ServeConfig, Server
 from tests.oip_servers import CLASSES, WINDOW, Moody, echo_model, linear_model, make_certificates, scores, windows
@@ -659,8 +659,8 @@ def test_large_requests_and_answers_pass_through_tls_in_both_directions(
 
 def test_batches_of_several_inputs_must_be_even(serve: Callable[..., Server]) -> None:
     model = linear_model(
-        inputs=(WINDOW, TensorSpec("rate", "FP32", (-1,))),
-        outputs=(TensorSpec("scores", "FP32", (-1, CLASSES)),),
+        inputs=(WINDOW, OipTensor("rate", "FP32", (-1,))),
+        outputs=(OipTensor("scores", "FP32", (-1, CLASSES)),),
         predict=lambda x: {"scores": scores(x["window"]) * x["rate"][:, None]},
     )
     with Server({"linear": model}, ServeConfig(port=0)) as server:

@@ -19,7 +19,7 @@ from edge_runtime.app.config import AppConfig, parse
 from edge_runtime.base.system.loop import Loop
 from edge_runtime.io.sources import Deliver
 from edge_runtime.operate.update.announcement import PAYLOAD_TYPE
-from edge_runtime.operate.update.state import State
+from edge_runtime.operate.update.state import UpdateState
 from edge_runtime.operate.update.update_store import UpdateStore
 from edge_runtime.types import Prediction, Reading
 from tests.integration.running import PATIENCE_S, until
@@ -217,8 +217,8 @@ class Device:
         return self.app.updates
 
     @property
-    def state(self) -> State:
-        state: State = self.updates.store.state
+    def state(self) -> UpdateState:
+        state: UpdateState = self.updates.store.state
         return state
 
     @property
@@ -264,6 +264,6 @@ def assert_no_window_missing(answers: Answers) -> None:
     assert (np.diff(slots) == HOP).all(), slots[1:][np.diff(slots) != HOP]
 
 
-def state_of(folder: Path) -> State:
+def state_of(folder: Path) -> UpdateState:
     """As the file has it."""
     return UpdateStore(folder / "updates", read_only=True).state

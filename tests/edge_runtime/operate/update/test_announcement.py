@@ -22,7 +22,7 @@ from edge_runtime.operate.update import announcement, freshness
 from edge_runtime.operate.update import keys as key_sets
 from edge_runtime.operate.update.announcement import PAYLOAD_TYPE, Announcement, Signed, in_canary
 from edge_runtime.operate.update.freshness import FloorClock, admitted
-from edge_runtime.operate.update.state import State, forgiven
+from edge_runtime.operate.update.state import UpdateState, forgiven
 from edge_runtime.operate.update.update_store import UpdateStore
 
 GOOD: dict[str, Any] = {
@@ -175,7 +175,7 @@ def made(digest: str = "a", **change: Any) -> Signed:
     return Signed(Announcement(**values), digest)
 
 
-def refusal(state: State, one: Signed, wall_s: float = NOW) -> str:
+def refusal(state: UpdateState, one: Signed, wall_s: float = NOW) -> str:
     with pytest.raises(UpdateRefused) as caught:
         admitted(state, one, wall_s)
     return caught.value.reason
@@ -183,7 +183,7 @@ def refusal(state: State, one: Signed, wall_s: float = NOW) -> str:
 
 def test_the_same_announcement_may_come_again_and_an_older_one_may_not() -> None:
     """Mutations: rule 2 or rule 3 of `admitted` taken out."""
-    state = admitted(State(), made(sequence=7, canary=0.05), NOW)
+    state = admitted(UpdateState(), made(sequence=7, canary=0.05), NOW)
     assert admitted(state, made(sequence=7, canary=0.05), NOW + 60) == state
     assert refusal(state, made("b", sequence=7, canary=1.0)) == "announcement_replayed"
     assert refusal(state, made("b", sequence=6, canary=1.0)) == "announcement_replayed"
@@ -192,7 +192,7 @@ def test_the_same_announcement_may_come_again_and_an_older_one_may_not() -> None
 
 def test_each_name_has_its_floor_and_keeps_it() -> None:
     """Mutation: one floor for all names, or only that of the last one."""
-    state = admitted(State(), made(sequence=7), NOW)
+    state = admitted(UpdateState(), made(sequence=7), NOW)
     state = admitted(state, made("c", name="clock", sequence=3), NOW)
     assert refusal(state, made("b", sequence=6)) == "announcement_replayed"
     assert refusal(state, made("d", name="clock", sequence=2)) == "announcement_replayed"
@@ -202,13 +202,13 @@ def test_each_name_has_its_floor_and_keeps_it() -> None:
 
 
 def test_an_expired_one_is_refused_on_a_device_that_knows_the_date() -> None:
-    assert refusal(State(), made(), parse_time(GOOD["expires"])) == "announcement_expired"
-    admitted(State(), made(), parse_time(GOOD["expires"]) - 1)
+    assert refusal(UpdateState(), made(), parse_time(GOOD["expires"])) == "announcement_expired"
+    admitted(UpdateState(), made(), parse_time(GOOD["expires"]) - 1)
 
 
 def test_an_expired_one_is_refused_on_a_device_that_starts_in_1970() -> None:
     """Mutation: `admitted` with the device's clock alone: such a device takes everything for ever."""
-    state = admitted(State(), made(), 5.0)
+    state = admitted(UpdateState(), made(), 5.0)
     assert state.seen_s == parse_time(GOOD["issued"])
     later = made("b", name="clock", issued="2027-06-01", expires="2027-07-01")
     state = admitted(state, later, 6.0)
@@ -216,7 +216,7 @@ def test_an_expired_one_is_refused_on_a_device_that_starts_in_1970() -> None:
 
 
 def test_an_operator_ends_the_hold_of_a_clock_that_was_wrong() -> None:
-    state = replace(admitted(State(), made(), NOW), seen_s=parse_time("2099-01-01"))
+    state = replace(admitted(UpdateState(), made(), NOW), seen_s=parse_time("2099-01-01"))
     assert refusal(state, made("b", sequence=8)) == "announcement_expired"
     after = admitted(forgiven(state), made("b", sequence=8), NOW)
     assert refusal(after, made(sequence=7)) == "announcement_replayed", "the floor of sequence numbers stays"
@@ -242,7 +242,7 @@ def test_the_floor_follows_the_clock_and_survives_a_restart(tmp_path: Path) -> N
 
 
 def test_the_filters_of_chunks_are_noted_and_bounded() -> None:
-    state = State()
+    state = UpdateState()
     for i in range(20):
         state = admitted(state, made(sequence=i + 1, url="", chunks=f"fleet/v{i}"), NOW)
     assert state.filters == tuple(f"fleet/v{i}/+" for i in range(12, 20))

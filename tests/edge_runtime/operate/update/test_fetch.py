@@ -21,18 +21,18 @@ from edge_runtime.errors import ConnectionFailed, UpdateRefused
 from edge_runtime.operate.update import fetch
 from edge_runtime.operate.update.announcement import Announcement
 from edge_runtime.operate.update.chunks import Chunks
-from edge_runtime.operate.update.fetch import Server
+from edge_runtime.operate.update.fetch import ServerAccess
 from tests.edge_runtime.operate.update.files import FileServer
 from tests.mosquitto import free_port
 
 DATA = random.Random(3).randbytes(3 * fetch.SYNC_BYTES + 1234)
 
 
-def server(**more: Any) -> Server:
+def server(**more: Any) -> ServerAccess:
     values: dict[str, Any] = {
         "hosts": ("127.0.0.1",), "tls": lambda: ClientTls(None, None, None), "token": None, "timeout_s": 5.0,
     }  # fmt: skip
-    return Server(**values | more)
+    return ServerAccess(**values | more)
 
 
 def get(url: str, part: Path, size: int = len(DATA), **more: Any) -> list[int]:

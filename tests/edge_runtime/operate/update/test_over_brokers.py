@@ -248,7 +248,7 @@ def test_what_is_dropped_and_refused_leaves_the_fetch_going_on(factory: Factory,
 
 
 def test_a_replayed_announcement_a_frozen_one_and_a_widened_canary_are_refused(factory: Factory, site: Site) -> None:
-    """Over a restart too. Mutation: `State` without `floors`."""
+    """Over a restart too. Mutation: `UpdateState` without `floors`."""
     bundle = factory.bundle(2)
     with FileServer(bundle.read_bytes()) as files:
         wide = announcement(bundle, 2, url=files.url)

@@ -17,7 +17,7 @@ from edge_runtime.operate.update.prove import (
     FEWEST,
     MOST,
     REVERSE,
-    Labels,
+    DisputedLabels,
     Said,
     bounds,
     looks,
@@ -38,7 +38,7 @@ def test_a_look_that_has_decided_decides_whatever_is_said_later(said: list[Said]
     if found.outcome != "go on":
         assert verdict([*said, "for", "against", "against"], most) == found
     if found.outcome == "accept":
-        assert Labels.of(said).wins > 0
+        assert DisputedLabels.of(said).wins > 0
     assert verdict(said, most, is_last=True).outcome != "go on", "no label can come any more"
 
 
@@ -141,7 +141,7 @@ def test_no_order_in_which_people_label_changes_the_verdict(said: list[Said], ra
 
 @given(st.lists(SAID))
 def test_labels_are_counted_by_what_they_say(said: list[Said]) -> None:
-    found = Labels.of(said)
+    found = DisputedLabels.of(said)
     assert (found.wins, found.losses, found.given) == (said.count("for"), said.count("against"), len(said))
 
 

@@ -19,7 +19,7 @@ from edge_runtime.model.serving import loading
 from edge_runtime.model.serving.loading import LoadedVariant
 from edge_runtime.model.tasks.classification import Classification
 from edge_runtime.operate.update.acceptance import Elapsed, Rules, fault, passed
-from edge_runtime.operate.update.shadow import Pair, Steady, Tally
+from edge_runtime.operate.update.shadow import Pair, ShadowTally, Steady
 from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.types import Float32, Reading
 from tests.edge_runtime import manifests
@@ -215,8 +215,8 @@ RULES = Rules(seconds=10.0, windows=20, comparable=True, min_agreement=0.9, max_
 NOW = Elapsed(seconds=11.0, silent_s=0.0)
 
 
-def tally(compared: int, agreed: int, *, errors: int = 0, ratio: float = 1.0) -> Tally:
-    made = Tally(compared=compared, agreed=agreed, answered=compared, errors=errors, error="it broke")
+def tally(compared: int, agreed: int, *, errors: int = 0, ratio: float = 1.0) -> ShadowTally:
+    made = ShadowTally(compared=compared, agreed=agreed, answered=compared, errors=errors, error="it broke")
     for _ in range(5):
         made.timed(ratio)
     return made
@@ -236,7 +236,7 @@ def tally(compared: int, agreed: int, *, errors: int = 0, ratio: float = 1.0) ->
         (tally(0, 0), Elapsed(seconds=1e6, silent_s=0.0), None),  # no readings, no verdict
     ],
 )
-def test_what_counts_as_a_fault(seen: Tally, elapsed: Elapsed, why: str | None) -> None:
+def test_what_counts_as_a_fault(seen: ShadowTally, elapsed: Elapsed, why: str | None) -> None:
     found = fault(RULES, seen, elapsed)
     assert found is None if why is None else found is not None and why in found
 

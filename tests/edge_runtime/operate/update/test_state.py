@@ -16,13 +16,13 @@ from edge_runtime.base.system import durable_file
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import ConfigError, StoreCorrupt, StoreError, UpdateRefused
 from edge_runtime.operate.update import check, state
-from edge_runtime.operate.update.prove import Labels
-from edge_runtime.operate.update.state import Floor, HeldBack, Installed, Outcome, Proved, State
+from edge_runtime.operate.update.prove import DisputedLabels
+from edge_runtime.operate.update.state import Floor, HeldBack, Installed, Proved, UpdateOutcome, UpdateState
 from edge_runtime.operate.update.update_store import UpdateStore
 from tests.edge_runtime import manifests
 
 INSTALLED = Installed(name="watch", version=2, sha256="ab" * 32)
-FULL = State(
+FULL = UpdateState(
     phase="trial",
     running=INSTALLED,
     previous=replace(INSTALLED, version=1),
@@ -36,7 +36,7 @@ FULL = State(
     floors={"watch": Floor(sequence=7, digest="ef" * 32)},
     seen_s=1.7e9,
     filters=("fleet/v3/+",),
-    history=(Outcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.7e9),),
+    history=(UpdateOutcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.7e9),),
 )
 
 installed = st.builds(
@@ -47,7 +47,7 @@ installed = st.builds(
 @settings(deadline=None)
 @given(
     st.builds(
-        State,
+        UpdateState,
         running=st.none() | installed,
         previous=st.none() | installed,
         starts=st.integers(0, 9),
@@ -56,7 +56,7 @@ installed = st.builds(
         last=st.text(max_size=40),
     )
 )
-def test_any_state_comes_back_as_it_was(made: State) -> None:
+def test_any_state_comes_back_as_it_was(made: UpdateState) -> None:
     assert state.parse(state.dump(made)) == made
 
 
@@ -113,16 +113,16 @@ def test_a_state_that_was_written_before_there_were_floors_is_read() -> None:
     assert (found.floors, found.seen_s, found.filters, found.history) == ({}, 0.0, (), ())
 
 
-@pytest.mark.parametrize("made", [State(phase="trial"), State(candidate=INSTALLED)])
-def test_a_candidate_goes_with_a_phase(made: State) -> None:
+@pytest.mark.parametrize("made", [UpdateState(phase="trial"), UpdateState(candidate=INSTALLED)])
+def test_a_candidate_goes_with_a_phase(made: UpdateState) -> None:
     with pytest.raises(StoreCorrupt, match="contradicts"):
         state.parse(state.dump(made))
 
 
 def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
-    before = State(running=INSTALLED, floors=FULL.floors, highest={"watch": 5})
+    before = UpdateState(running=INSTALLED, floors=FULL.floors, highest={"watch": 5})
     after = state.tried(before, replace(INSTALLED, version=5), "shadow")
-    steps: list[Callable[[State], State]] = [
+    steps: list[Callable[[UpdateState], UpdateState]] = [
         lambda now: state.rolled_back(now, "it failed"),
         state.confirmed,
         state.started_again,
@@ -140,7 +140,7 @@ def test_the_highest_version_and_the_floors_outlive_every_step() -> None:
 
 
 def test_the_history_says_how_each_update_ended_the_latest_first_and_outlives_what_an_operator_lifts() -> None:
-    now = State()
+    now = UpdateState()
     now = state.confirmed(state.tried(now, replace(INSTALLED, version=3), "trial"))
     now = state.rolled_back(state.tried(now, replace(INSTALLED, version=4), "shadow"), "it disagrees")
     now = state.refusing(now, "new.edge", "cd" * 32, "no trusted key signed it")
@@ -172,7 +172,7 @@ def test_an_outcome_has_the_time_at_which_it_was_written_and_keeps_it(tmp_path: 
 
 
 def test_what_is_held_back_and_refused_is_bounded() -> None:
-    now = State()
+    now = UpdateState()
     for version in range(1, 200):
         now = state.rolled_back(state.tried(now, replace(INSTALLED, version=version), "shadow"), "no")
         now = state.refusing(now, f"watch/{version}", f"{version:064x}", "no")
@@ -186,7 +186,7 @@ def test_what_is_held_back_and_refused_is_bounded() -> None:
     assert now.highest == {"watch": 199}
 
 
-def admits(made: State, version: int, *, by_operator: bool = False, running: int = 1) -> bool | str:
+def admits(made: UpdateState, version: int, *, by_operator: bool = False, running: int = 1) -> bool | str:
     manifest = replace(manifests.manifest(), name="watch", version=running)
     try:
         return check.admit(made, manifest, "watch", version, f"{version:064x}", by_operator=by_operator)
@@ -195,7 +195,7 @@ def admits(made: State, version: int, *, by_operator: bool = False, running: int
 
 
 def test_a_version_is_admitted_by_what_passed_here_and_by_an_operator_always() -> None:
-    bad = state.rolled_back(state.tried(State(), replace(INSTALLED, version=3), "trial"), "it fails")
+    bad = state.rolled_back(state.tried(UpdateState(), replace(INSTALLED, version=3), "trial"), "it fails")
     assert (admits(bad, 2), admits(bad, 3), admits(bad, 4)) == (True, "held", True)
     good = state.confirmed(state.tried(bad, replace(INSTALLED, version=4), "trial"))
     assert (admits(good, 2, running=4), admits(good, 5, running=4)) == ("older", True)
@@ -207,17 +207,19 @@ def test_a_version_is_admitted_by_what_passed_here_and_by_an_operator_always() -
 
 
 def test_what_an_operator_lifts_or_brings_needs_no_proof_by_labels() -> None:
-    held = state.rolled_back(state.tried(State(), replace(INSTALLED, version=3), "shadow"), "labels speak against it")
+    held = state.rolled_back(
+        state.tried(UpdateState(), replace(INSTALLED, version=3), "shadow"), "labels speak against it"
+    )
     assert state.forgiven(held).granted == ("watch/3",)
     assert state.opened(held).held == held.held
     mine = replace(INSTALLED, version=3, by_operator=True)
-    proved = Proved(sha256=mine.sha256, against="watch/1", labels=Labels(), windows=())
+    proved = Proved(sha256=mine.sha256, against="watch/1", labels=DisputedLabels(), windows=())
     tried = state.tried(replace(held, proved=proved), mine, "shadow")
     assert (tried.held, tried.proved) == ((), None)  # labels from before do not reverse it
 
 
 def test_going_back_with_nothing_before_changes_nothing_but_the_message() -> None:
-    assert replace(state.withdrawn(State()), last="") == State()
+    assert replace(state.withdrawn(UpdateState()), last="") == UpdateState()
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ def test_a_nearly_full_disk_is_asked_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_state_that_cannot_be_written_is_not_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = UpdateStore(tmp_path / "updates")
-    store.change(lambda _: State(last="first"))
+    store.change(lambda _: UpdateState(last="first"))
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
@@ -263,7 +265,7 @@ def test_a_state_that_cannot_be_written_is_not_the_state(tmp_path: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(StoreError, match="No space left on device; make room"):
-            store.change(lambda _: State(last="second"))
+            store.change(lambda _: UpdateState(last="second"))
     assert store.state.last == "first"
     store.close()
     assert UpdateStore(tmp_path / "updates").state.last == "first"
@@ -298,7 +300,7 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     store = UpdateStore(tmp_path / "updates")
     with pytest.raises(ConfigError, match="another application uses it"):
         UpdateStore(tmp_path / "updates")
-    assert UpdateStore(tmp_path / "updates", read_only=True).state == State()
+    assert UpdateStore(tmp_path / "updates", read_only=True).state == UpdateState()
     store.close()
     UpdateStore(tmp_path / "updates").close()
 
@@ -314,8 +316,8 @@ def test_only_what_no_state_names_is_removed(tmp_path: Path) -> None:
     for name in "abcd":
         store.path(name * 64).write_bytes(b"")
         store.path(name * 64).with_suffix(".edge.tuned.json").write_bytes(b"")
-    store.change(lambda _: State(running=names["a"], previous=names["b"]))
-    store.change(lambda _: State(running=names["c"], previous=names["a"]))
+    store.change(lambda _: UpdateState(running=names["a"], previous=names["b"]))
+    store.change(lambda _: UpdateState(running=names["c"], previous=names["a"]))
     store.tidy()
     assert {path.name[0] for path in store.bundles.iterdir()} == {"a", "b", "c"}  # b: the state before names it
     store.close()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.metrics import Metrics
-from edge_runtime.signal.drift.agreement import FEWEST, KEPT, Agreement, Share, weighted, wilson
+from edge_runtime.signal.drift.agreement import FEWEST, KEPT, Agreement, ShareInterval, weighted, wilson
 
 
 @given(st.integers(1, 500), st.data())
@@ -20,7 +20,7 @@ def test_wilson_holds_the_share_and_stays_within_zero_and_one(trials: int, data:
 
 
 def test_a_weighted_sum_of_one_share_is_that_share() -> None:
-    alone = Share(0.9, *wilson(90, 100))
+    alone = ShareInterval(0.9, *wilson(90, 100))
     assert weighted([(1.0, alone)]) == pytest.approx(alone)
     assert weighted([(0.5, alone), (0.5, alone)]).low > alone.low, "two samples know more than one"
 
@@ -31,7 +31,7 @@ def test_the_interval_of_a_weighted_sum_holds_the_truth_as_often_as_it_says() ->
         parts = []
         for weight, truth, trials in ((0.8, 0.95, 120), (0.2, 0.6, 80)):
             agreed = int(rng.binomial(trials, truth))
-            parts.append((weight, Share(agreed / trials, *wilson(agreed, trials))))
+            parts.append((weight, ShareInterval(agreed / trials, *wilson(agreed, trials))))
         found = weighted(parts)
         held += found.low <= 0.8 * 0.95 + 0.2 * 0.6 <= found.high
     assert held / 400 > 0.92

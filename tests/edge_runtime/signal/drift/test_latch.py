@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.signal.drift.latch import CALM, LOOKS, NAMED, RELEASE, Latch, Ring, means
+from edge_runtime.signal.drift.latch import CALM, LOOKS, NAMED, RELEASE, Latch, RecentRows, means
 
 
 def test_an_alarm_begins_once_and_ends_after_a_calm() -> None:
@@ -27,7 +27,7 @@ def test_what_hovers_around_the_threshold_is_one_alarm() -> None:
 
 @given(st.lists(st.lists(st.floats(-50, 50), min_size=2, max_size=2), min_size=1, max_size=40))
 def test_a_ring_gives_the_means_of_the_last_rows_within_its_limit(rows: list[list[float]]) -> None:
-    ring, found = Ring(2, limit=12.0), []
+    ring, found = RecentRows(2, limit=12.0), []
     for row in rows:
         mean = ring.add(np.array(row))
         if mean is not None:

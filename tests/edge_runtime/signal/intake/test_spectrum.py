@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.manifest import Channel, InputContract, Reference
 from edge_runtime.signal.intake import words
-from edge_runtime.signal.intake.spectrum import LOWEST_HZ, Cut, KeySpectrum, SpectrumCheck, TopMeter, measure_tops
+from edge_runtime.signal.intake.spectrum import LOWEST_HZ, BandLimit, KeySpectrum, SpectrumCheck, TopMeter, measure_tops
 from edge_runtime.signal.windowing.recorded import cut_recording
 from edge_runtime.types import Float32
 from tests.edge_runtime.signal.intake.microphones import (
@@ -95,7 +95,7 @@ def test_each_channel_counts_for_itself() -> None:
     both = [dataclasses.replace(reference(), channels=(name,)) for name in ("left", "right")]
     check = SpectrumCheck(contract, both)
     stereo = np.stack([noise(11), converted(11)], axis=1)
-    key, found = KeySpectrum(), list[Cut]()
+    key, found = KeySpectrum(), list[BandLimit]()
     for window in cut_recording(contract, "mic", 1000.0, stereo):
         found += check.run(key, window) or ()
     assert [(one.channel, one.ends_hz, one.usual_hz) for one in found[:1]] == [("right", 2062.5, 4000.0)]

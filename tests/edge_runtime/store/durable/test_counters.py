@@ -17,7 +17,7 @@ from edge_runtime.clock import SystemClock
 from edge_runtime.errors import StoreUnusable
 from edge_runtime.metrics import Metrics
 from edge_runtime.store.durable import counters as module
-from edge_runtime.store.durable.counters import SLOT_BYTES, LifetimeCounters, Totals, read_totals
+from edge_runtime.store.durable.counters import SLOT_BYTES, CounterTotals, LifetimeCounters, read_totals
 
 PATIENCE_S = 60.0
 
@@ -79,7 +79,7 @@ def test_the_file_never_grows_and_is_for_this_user_alone(tmp_path: Path, hasty: 
 
 @given(at=st.integers(0, 2 * SLOT_BYTES - 1), bit=st.integers(0, 7))
 def test_a_bit_that_flips_costs_one_slot_at_most(at: int, bit: int) -> None:
-    before, after = Totals(1.0, 1, Counter(a=1)), Totals(1.0, 1, Counter(a=2))
+    before, after = CounterTotals(1.0, 1, Counter(a=1)), CounterTotals(1.0, 1, Counter(a=2))
     data = bytearray(module._slot(7, before) + module._slot(8, after))
     data[at] ^= 1 << bit
     seq, found = module._newest(bytes(data))

@@ -21,7 +21,7 @@ from edge_runtime.model.over_time import AnswersOverTime
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.window import Window, Windower
 from edge_runtime.store.durable.answer_states import AnswerStates
-from edge_runtime.store.durable.progress import Progress
+from edge_runtime.store.durable.progress import WindowProgress
 from edge_runtime.store.durable.reading_log_file import LogEntry, Recovered
 from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.store.durable.window_state import SavedWindows
@@ -78,7 +78,7 @@ class Run:
         self.events = tracker(*rules)
         self.over_time = filters(over_time)
         self.windower = Windower(SPEC)
-        self.progress = Progress(Path("log.db"), SystemClock(), AnswerStates(self.events, self.over_time))
+        self.progress = WindowProgress(Path("log.db"), SystemClock(), AnswerStates(self.events, self.over_time))
         self.progress.use(SPEC, WindowConfig())
         self.again: list[Window] = []
         self.waiting: list[Done] = []

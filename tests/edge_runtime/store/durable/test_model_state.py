@@ -18,7 +18,7 @@ from edge_runtime.model.engines.base import Array, Engine
 from edge_runtime.model.serving.loading import LoadedVariant, calls, play
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.window import Window, Windower
-from edge_runtime.store.durable.progress import Progress
+from edge_runtime.store.durable.progress import WindowProgress
 from edge_runtime.store.durable.reading_log_file import LogEntry, Recovered
 from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.store.durable.window_state import SavedWindows
@@ -104,7 +104,7 @@ class Run:
     def __init__(self, loaded: Loaded, left: Recovered | None) -> None:
         self.model = loaded.fresh()
         self.windower = Windower(loaded.manifest.input)
-        self.progress = Progress(Path("log.db"), SystemClock())
+        self.progress = WindowProgress(Path("log.db"), SystemClock())
         self.progress.use(loaded.manifest.input, WindowConfig())
         self.progress.keep(self.model.states)
         self.again: list[Window] = []

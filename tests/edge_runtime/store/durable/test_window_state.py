@@ -17,7 +17,7 @@ from edge_runtime.manifest import InputContract
 from edge_runtime.metrics import Metrics
 from edge_runtime.signal.windowing.config import WindowConfig
 from edge_runtime.signal.windowing.window import Window, Windower
-from edge_runtime.store.durable.progress import Progress
+from edge_runtime.store.durable.progress import WindowProgress
 from edge_runtime.store.durable.reading_log_file import LogEntry, ReadingLogFile, Recovered
 from edge_runtime.store.durable.reading_log_records import encode_readings
 from edge_runtime.store.durable.window_state import SavedWindows
@@ -238,7 +238,7 @@ def test_two_applications_do_not_share_a_file(tmp_path: Path) -> None:
 
 def test_files_of_earlier_releases_name_the_same_windows() -> None:
     """How a contract is written down may not change: journals of earlier releases would begin anew."""
-    progress = Progress(Path("journal.db"), SystemClock())
+    progress = WindowProgress(Path("journal.db"), SystemClock())
     progress.use(contract(), WindowConfig())
     assert progress.contract == (
         '[{"channels":[{"name":"a","unit":"1"},{"name":"b","unit":"1"}],"rate_hz":10.0,"window":8,"hop":3,"context":0,'
@@ -253,7 +253,7 @@ def test_turns_of_a_reading_log_are_taken_over_when_the_mode_changes(tmp_path: P
     readings = stream(8, 30, keys=1)
     file = ReadingLogFile(tmp_path / "windows.db", 2**22)
     file.read()
-    progress = Progress(tmp_path, SystemClock())
+    progress = WindowProgress(tmp_path, SystemClock())
     progress.use(contract(), WindowConfig())
     file.replace(progress.contract, LogEntry(1, progress.snapshot(Windower(contract()))))
     file.append([LogEntry(2 + i, encode_readings([reading])) for i, reading in enumerate(readings)], 1)

@@ -10,7 +10,7 @@ import pytest
 from edge_runtime._version import __version__
 from edge_runtime.operate.update import inbox, state
 from edge_runtime.operate.update.config import UpdateConfig
-from edge_runtime.operate.update.state import HeldBack, Installed, Outcome, State
+from edge_runtime.operate.update.state import HeldBack, Installed, UpdateOutcome, UpdateState
 from edge_runtime.operate.update.update_store import UpdateStore
 from edge_runtime.tools.cli import main
 from tests.edge_runtime.operate.update.devices import APP, Factory
@@ -30,7 +30,7 @@ def folder(factory: Factory, tmp_path: Path) -> Path:
     return folder
 
 
-def write(folder: Path, made: State) -> None:
+def write(folder: Path, made: UpdateState) -> None:
     store = UpdateStore(folder / "updates")
     store.change(lambda _: made)
     store.close()
@@ -43,10 +43,14 @@ def test_status_says_what_runs_and_what_is_held_back(folder: Path, capsys: pytes
     running = Installed(name="watch", version=2, sha256="ab" * 32)
     held = HeldBack(name="watch", version=3, reason="it agrees on 12 % of 200 windows")
     ended = (
-        Outcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.8e9),
-        Outcome(bundle="watch/3", sha256="ef" * 32, result="rolled back", reason="it agrees on 12 %", at_s=1.8e9 + 60),
+        UpdateOutcome(bundle="watch/2", sha256="ab" * 32, result="accepted", at_s=1.8e9),
+        UpdateOutcome(
+            bundle="watch/3", sha256="ef" * 32, result="rolled back", reason="it agrees on 12 %", at_s=1.8e9 + 60
+        ),
     )
-    made = State(running=running, held=(held,), highest={"watch": 2}, on_hold=True, last="what was", history=ended)
+    made = UpdateState(
+        running=running, held=(held,), highest={"watch": 2}, on_hold=True, last="what was", history=ended
+    )
     write(folder, state.tried(made, Installed(name="watch", version=4, sha256="cd" * 32), "trial"))
     assert main(["update", "status", app]) == 3  # the last one was rolled back
     out = capsys.readouterr().out
@@ -95,7 +99,7 @@ def test_what_cannot_be_installed_is_said_at_once(
     assert "pump/2 is no update of watch" in capsys.readouterr().err
     assert not list((folder / "updates/requests").iterdir())
     held = HeldBack(name="watch", version=3, reason="it fails")
-    write(folder, State(held=(held,), highest={"watch": 9}))
+    write(folder, UpdateState(held=(held,), highest={"watch": 9}))
     assert main(["update", "apply", app, str(factory.bundle(3))]) == 0  # an operator outranks both
 
 

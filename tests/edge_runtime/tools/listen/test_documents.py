@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.io.codecs.numbers import MAX_BYTES
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.documents import recognise
 from edge_runtime.tools.listen.propose import observations_of, propose
@@ -90,7 +90,7 @@ _values = st.recursive(
 def test_any_documents_on_any_topics_give_a_report_and_tables_that_load(pairs: list[tuple[str, object]]) -> None:
     """Mutations that this finds: a kind of value, a strange name or an empty series that stops the listener."""
     heard = Capture(
-        Message(topic, json.dumps(value).encode(), 1.7e9 + i, retained=False) for i, (topic, value) in enumerate(pairs)
+        Captured(topic, json.dumps(value).encode(), 1.7e9 + i, retained=False) for i, (topic, value) in enumerate(pairs)
     )
     seen = observations_of(heard)
     assert describe(heard, seen)

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.media import describe_bytes
 from edge_runtime.tools.listen.propose import observations_of
@@ -52,6 +52,6 @@ def test_bytes_that_come_as_fast_as_sound_say_so(size: int, messages_per_s: floa
 def test_the_report_names_a_microphone() -> None:
     rng = np.random.default_rng(1)
     sound = [rng.integers(-3000, 3000, 320).astype("<i2").tobytes() for _ in range(100)]
-    heard = Capture([Message("home/mic/audio", payload, 1e9 + i / 50, False) for i, payload in enumerate(sound)])
+    heard = Capture([Captured("home/mic/audio", payload, 1e9 + i / 50, False) for i, payload in enumerate(sound)])
     (line,) = [line for line in describe(heard, observations_of(heard)) if "no sensor" in line]
     assert 'as 16-bit sound they are 16000 Hz: type = "pcm" with rate_hz = 16000' in line

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.manifest import InputContract
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.propose import answered, observations_of, propose, unknown_units
@@ -153,7 +153,7 @@ def test_several_devices_on_one_topic_have_their_keys_in_the_payload() -> None:
 
 def test_devices_of_the_same_shape_share_a_table_and_status_topics_are_left_out() -> None:
     traffic = mixed(
-        messages(flat, topic="hall/m1"), messages(flat, topic="hall/m2"), [Message("hall/status", b"online", T0, True)]
+        messages(flat, topic="hall/m1"), messages(flat, topic="hall/m2"), [Captured("hall/status", b"online", T0, True)]
     )
     proposal, trial = best(traffic, MOTION, ["hall/#"])
     assert sorted(proposal.topics) == ["hall/m1", "hall/m2"]
@@ -163,7 +163,7 @@ def test_devices_of_the_same_shape_share_a_table_and_status_topics_are_left_out(
 
 
 def test_nothing_is_proposed_where_nothing_fits() -> None:
-    heard = Capture([*messages(lambda i: {"lux": i}), Message("a", b"online", T0, False)])
+    heard = Capture([*messages(lambda i: {"lux": i}), Captured("a", b"online", T0, False)])
     assert propose(heard, observations_of(heard), MOTION) == []
 
 
@@ -246,7 +246,7 @@ def test_a_rate_of_arrival_near_the_models_is_the_models(step_s: float, written:
 )
 def test_a_clock_that_is_far_off_is_so_in_days_or_years(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-    heard = Capture([Message(m.topic, m.payload, m.received + seconds, m.retained) for m in messages(flat)])
+    heard = Capture([Captured(m.topic, m.payload, m.received + seconds, m.retained) for m in messages(flat)])
     assert any(f"its clock is {said} behind" in line for line in describe(heard, observations_of(heard)))
 
 
@@ -261,8 +261,8 @@ def test_the_time_of_listening_is_said_not_that_of_the_messages() -> None:
     assert describe(heard, observations_of(heard))[0] == "heard 120 messages on 1 topic in 10.0 s"
 
 
-def sensors_on_topics_of_their_own(device: str = "body") -> list[Message]:
-    def of(sensor: str, size: float) -> list[Message]:
+def sensors_on_topics_of_their_own(device: str = "body") -> list[Captured]:
+    def of(sensor: str, size: float) -> list[Captured]:
         def payload(i: int) -> dict[str, Any]:
             return {"ts": round((T0 + i * 0.02) * 1000), **dict(zip("xyz", triad(i, size), strict=True))}
 

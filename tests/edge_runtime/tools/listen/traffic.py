@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from edge_runtime.io.recordings.capture import Message
+from edge_runtime.io.recordings.capture import Captured
 from edge_runtime.manifest import Channel, InputContract
 from edge_runtime.tools.listen.capture import Capture
 from edge_runtime.tools.listen.propose import Proposal, observations_of, propose
@@ -35,23 +35,25 @@ def triad(i: int, size: float = 1.0) -> list[float]:
 
 def messages(
     payload: Callable[[int], Any], n: int = 120, *, topic: str = "hall/m1", step_s: float = 0.02, delay_s: float = 0.1
-) -> list[Message]:
+) -> list[Captured]:
     """`n` messages, one each `step_s`; what is no bytes is written as JSON."""
     made = []
     for i in range(n):
         body = payload(i)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        made.append(Message(topic, data, T0 + i * step_s + delay_s, retained=False))
+        made.append(Captured(topic, data, T0 + i * step_s + delay_s, retained=False))
     return made
 
 
-def mixed(*parts: Sequence[Message], seed: int = 1) -> list[Message]:
+def mixed(*parts: Sequence[Captured], seed: int = 1) -> list[Captured]:
     """All messages by their time of arrival; those of the same moment in any order."""
     rng = random.Random(seed)
     return sorted((message for part in parts for message in part), key=lambda one: (one.received, rng.random()))
 
 
-def best(traffic: Sequence[Message], wanted: InputContract, filters: Sequence[str] = ()) -> tuple[Proposal, DraftTrial]:
+def best(
+    traffic: Sequence[Captured], wanted: InputContract, filters: Sequence[str] = ()
+) -> tuple[Proposal, DraftTrial]:
     """The first proposal, and what it makes of the traffic."""
     capture = Capture(traffic)
     proposals = propose(capture, observations_of(capture), wanted, filters)

@@ -13,7 +13,7 @@ from typing import Any
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.store.durable.outbox import HardCase, Outbox, OutboxConfig
-from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.outbox.schema import Database, connect_sqlite
 from edge_runtime.store.durable.sqlite_errors import Code
 
 EVERYTHING = 2**30
@@ -70,7 +70,7 @@ def check_size(config: OutboxConfig) -> None:
     assert not log.exists() or log.stat().st_size <= config.log_limit
 
 
-def without_flushing(path: Path) -> Connection:
+def without_flushing(path: Path) -> Database:
     """The same database without the waiting: these tests do not cut the power."""
     return Rewritten(connect_sqlite(path), {"PRAGMA synchronous = FULL": "PRAGMA synchronous = OFF"})
 
@@ -78,7 +78,7 @@ def without_flushing(path: Path) -> Connection:
 class Rewritten:
     """A connection that runs other statements than it was given."""
 
-    def __init__(self, db: Connection, instead: dict[str, str]) -> None:
+    def __init__(self, db: Database, instead: dict[str, str]) -> None:
         self._db = db
         self._instead = instead
 
@@ -102,7 +102,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 class Failing:
     """A connection whose disk fails at a chosen statement, as long as `fault` is set."""
 
-    def __init__(self, db: Connection, faults: dict[str, int]) -> None:
+    def __init__(self, db: Database, faults: dict[str, int]) -> None:
         self._db = db
         self._faults = faults
 

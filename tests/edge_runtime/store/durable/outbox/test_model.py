@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from edge_runtime.clock import SimulatedClock
 from edge_runtime.store.durable.outbox import TRUSTED_ATTEMPTS, HardCase, Outbox, OutboxConfig, WhenFull
-from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite
+from edge_runtime.store.durable.outbox.schema import Database, connect_sqlite
 
 MEMORY = Path("/dev/shm")
 """No flush means anything here, so the files may as well lie in memory: a crash is a copy of them."""
@@ -48,7 +48,7 @@ def names(chosen: list[int]) -> list[str]:
     return [f"watch@{number}" for number in chosen]
 
 
-def connect(path: Path) -> Connection:
+def connect(path: Path) -> Database:
     db = connect_sqlite(path)
     db.execute("PRAGMA cache_size = -500")  # small, so that pages really go to the file and back
     return db

@@ -13,7 +13,7 @@ from edge_runtime.clock import SimulatedClock
 from edge_runtime.errors import StoreCorrupt, StoreError, StoreFull
 from edge_runtime.store.durable.config import PAGE_BYTES
 from edge_runtime.store.durable.outbox import Damage, HardCase, Outbox, OutboxConfig, open_db, session
-from edge_runtime.store.durable.outbox.schema import Connection, connect_sqlite, stored_id
+from edge_runtime.store.durable.outbox.schema import Database, connect_sqlite, stored_id
 from tests.edge_runtime.store.durable.outbox.outboxes import (
     CORRUPT_INDEX,
     EVERYTHING,
@@ -135,7 +135,7 @@ def test_memory_that_runs_out_is_damage_only_where_there_is_some_left(
                 raise MemoryError
             return super().execute(sql, parameters)
 
-    def connect(path: Path) -> Connection:
+    def connect(path: Path) -> Database:
         db = connect_sqlite(path)
         return db if path.name.endswith(".rebuilt") or list(tmp_path.glob("*.damaged-*")) else Starved(db, {})
 
@@ -356,7 +356,7 @@ def test_damage_met_while_running_is_repaired_and_the_call_goes_on(tmp_path: Pat
     faults: dict[str, int] = {}
     seen: list[Damage] = []
 
-    def connect(path: Path) -> Connection:
+    def connect(path: Path) -> Database:
         # The file that is built to replace the damaged one is on healthy ground.
         return connect_sqlite(path) if path.name.endswith(".rebuilt") or seen else Failing(connect_sqlite(path), faults)
 

@@ -24,7 +24,7 @@ from edge_runtime.io.mqtt.packets import (
     V311,
     Connect,
     Subscribe,
-    Subscription,
+    SubscribeFilter,
     Will,
     decode_disconnect,
     decode_properties,
@@ -34,7 +34,7 @@ from edge_runtime.io.mqtt.packets import (
     encode_publish,
     encode_subscribe,
 )
-from edge_runtime.tools.demo.broker.broker import Broker, BrokerConfig
+from edge_runtime.tools.demo.broker.broker import Broker, EmbeddedBrokerConfig
 from edge_runtime.tools.demo.broker.protocol import BrokerProtocol, Client
 from tests.edge_runtime.io.mqtt.users import WAIT_S, Wire, each_version
 
@@ -42,7 +42,7 @@ from tests.edge_runtime.io.mqtt.users import WAIT_S, Wire, each_version
 @pytest.fixture
 def embedded(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """An embedded broker of the test's own; indirect parameters are those of BrokerConfig."""
-    with Broker(BrokerConfig(**getattr(request, "param", {}))) as running:
+    with Broker(EmbeddedBrokerConfig(**getattr(request, "param", {}))) as running:
         yield running
 
 
@@ -69,7 +69,7 @@ def test_it_listens_on_loopback_only_and_says_what_it_is_for(caplog: pytest.LogC
         assert running.url == f"mqtt://127.0.0.1:{running.port}"
         assert running.port > 0
         with pytest.raises(ConnectionFailed, match=r"cannot listen on 127\.0\.0\.1"):
-            Broker(BrokerConfig(port=running.port)).start()
+            Broker(EmbeddedBrokerConfig(port=running.port)).start()
     assert "for demo and tests only" in caplog.text
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", running.port))
@@ -147,7 +147,7 @@ def test_wrong_credentials_are_refused(embedded: Broker, version: int) -> None:
     right = Wire(embedded.port, version)
     assert right.connect("x", username="user", password=b"secret").reason_code == 0
     right.close()
-    assert "secret" not in repr(BrokerConfig(username="user", password="secret"))
+    assert "secret" not in repr(EmbeddedBrokerConfig(username="user", password="secret"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_wrong_credentials_are_refused(embedded: Broker, version: int) -> None:
 )
 def test_a_configuration_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        BrokerConfig(**values)
+        EmbeddedBrokerConfig(**values)
 
 
 @configured(max_packet_bytes=1000)
@@ -213,14 +213,14 @@ class Desk:
     """A broker protocol with hand-driven clients."""
 
     def __init__(self, **values: Any) -> None:
-        self.protocol = BrokerProtocol(BrokerConfig(**values))
+        self.protocol = BrokerProtocol(EmbeddedBrokerConfig(**values))
         self.woken: list[Client] = []
 
     def connect(self, client_id: str, version: int = V311, topic_filter: bytes = b"", **options: Any) -> Client:
         client = Client(2**20, 0.0, self.woken.append)
         data = encode_connect(Connect(client_id, version=version, **options))
         if topic_filter:
-            data += encode_subscribe(Subscribe(1, (Subscription(topic_filter, 1),)), version)
+            data += encode_subscribe(Subscribe(1, (SubscribeFilter(topic_filter, 1),)), version)
         self.protocol.received(client, data, 0.0)
         client.outgoing.clear()
         self.woken.clear()
@@ -240,7 +240,7 @@ def test_a_burst_is_acknowledged_in_one_piece_and_each_client_woken_once() -> No
 def test_overlapping_subscriptions_deliver_once_with_the_highest_qos() -> None:
     desk = Desk()
     reader, writer = desk.connect("reader"), desk.connect("writer")
-    subscriptions = (Subscription(b"a/#", 0), Subscription(b"a/+", 1), Subscription(b"+/+", 0))
+    subscriptions = (SubscribeFilter(b"a/#", 0), SubscribeFilter(b"a/+", 1), SubscribeFilter(b"+/+", 0))
     desk.protocol.received(reader, encode_subscribe(Subscribe(1, subscriptions), V311), 0.0)
     reader.outgoing.clear()
     desk.protocol.received(writer, encode_publish(b"a/b", b"x", 2, 1), 0.0)
@@ -277,7 +277,7 @@ def test_a_packet_id_still_in_flight_is_not_given_out_again() -> None:
 def test_a_session_goes_on_however_the_old_connection_ends(version: int, last_words: bytes, *, before: bool) -> None:
     """A process that replaces itself connects again while the end of its old connection is still on the way.
 
-    Mutations that this finds: a take-over that forgets the session; `Session.attach` that lets it expire all the same.
+    Mutations that this finds: a take-over that forgets the session; `ClientSession.attach` that lets it expire.
     """
     desk = Desk()
     properties = encode_properties({"session_expiry_interval": 60}) if version == V5 else b""

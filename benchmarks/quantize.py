@@ -26,10 +26,10 @@ from pathlib import Path
 
 import numpy as np
 from edge_export.choose.variants import Settings, quantize_model
-from edge_export.choose.variants.data import Recording, read_arrays, split, thinned
-from edge_export.choose.variants.decide import Decision, Rule, decide
-from edge_export.choose.variants.measured import FLOAT, File, Results, answers_of, measure_files
-from edge_export.choose.variants.source import Format, Source, flow_of, open_source
+from edge_export.choose.variants.data import CallSequence, read_arrays, split, thinned
+from edge_export.choose.variants.decide import FileDecision, Rule, decide
+from edge_export.choose.variants.measured import FLOAT, MeasuredFile, Results, answers_of, measure_files
+from edge_export.choose.variants.source import FloatModel, Format, flow_of, open_source
 
 from benchmarks.export_peers import SHARED, markdown
 from benchmarks.foreign import Foreign, foreign
@@ -47,7 +47,9 @@ _RUNNER = Path(environments.__file__).with_name("quantize_with.py")
 _COLUMNS = ("file", "bytes", "of float %", "SNR dB", "accuracy %", "median us", "by float", "low", "high", "verdict")
 
 
-def theirs(network: Foreign, source: Source, calls: Mapping[str, np.ndarray], folder: Path) -> Iterator[File | str]:
+def theirs(
+    network: Foreign, source: FloatModel, calls: Mapping[str, np.ndarray], folder: Path
+) -> Iterator[MeasuredFile | str]:
     """Quantise a network by each peer's defaults; where that fails, give the reason in one line."""
     rows = folder / "calls.npz"
     few = {name: array[:: max(1, len(array) // ROWS)] for name, array in calls.items()}
@@ -70,10 +72,12 @@ def theirs(network: Foreign, source: Source, calls: Mapping[str, np.ndarray], fo
             yield f"{peer}: failed: {lines[-1][:160] if lines else done.returncode}"
         for path in found:
             label = f"{peer} {path.stem}"
-            yield File(name=label, family=label, format=source.format, model=path.read_bytes(), how="its defaults")
+            yield MeasuredFile(
+                name=label, family=label, format=source.format, model=path.read_bytes(), how="its defaults"
+            )
 
 
-def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[Decision, ...]]:
+def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[FileDecision, ...]]:
     """One network: ours and theirs, measured in one run."""
     source = open_source(network.model)
     recordings = read_arrays(network.data, source, network.constants)
@@ -89,12 +93,12 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
         _, calls = answers_of(source.format, source.model, calibration, flow)
         others = list(theirs(network, source, calls, folder))
     held_out = _held_out(parts.held_out, contiguous=bool(flow.states))
-    given = File(name=FLOAT, family=FLOAT, format=source.format, model=source.model, how="as it came")
-    files = [*ours, *(each for each in others if isinstance(each, File))]
+    given = MeasuredFile(name=FLOAT, family=FLOAT, format=source.format, model=source.model, how="as it came")
+    files = [*ours, *(each for each in others if isinstance(each, MeasuredFile))]
     results = measure_files(given, files, held_out, flow, TimingPlan(rounds=9, block_s=0.002) if quick else None)
     decisions = decide(results, Rule())
     report = Report(title=f"{network.name}: {network.what}", columns=_COLUMNS)
-    report.rows += [_row(Decision(measured=results.float_file, written=True), results, "the file given")]
+    report.rows += [_row(FileDecision(measured=results.float_file, written=True), results, "the file given")]
     report.rows += [_row(each, results, "") for each in decisions]
     report.notes += [f"not made: ours {name}: {reason}" for name, reason in made.missing.items()]
     report.notes += [each for each in others if isinstance(each, str)]
@@ -105,12 +109,12 @@ def compare(network: Foreign, *, quick: bool) -> tuple[Report, Results, tuple[De
     return report, results, decisions
 
 
-def _held_out(recordings: Sequence[Recording], *, contiguous: bool) -> list[Recording]:
+def _held_out(recordings: Sequence[CallSequence], *, contiguous: bool) -> list[CallSequence]:
     labelled = all(one.labels is not None for one in recordings)
     return thinned(recordings, 4096 if labelled else 64, contiguous=contiguous)
 
 
-def _row(each: Decision, results: Results, verdict: str) -> tuple[str | float | int | None, ...]:
+def _row(each: FileDecision, results: Results, verdict: str) -> tuple[str | float | int | None, ...]:
     one, size = each.measured, len(results.float_file.file.model)
     timing = one.timing
     peer = not one.file.name.startswith("ours") and one.file.name != FLOAT
@@ -128,13 +132,13 @@ def _row(each: Decision, results: Results, verdict: str) -> tuple[str | float | 
     )  # fmt: skip
 
 
-def wins(decisions: Sequence[Decision]) -> list[str]:
+def wins(decisions: Sequence[FileDecision]) -> list[str]:
     """Names of our files that would be written, each the best of its family."""
     return [each.measured.file.name.removeprefix("ours ") for each in decisions
             if each.written and each.measured.file.name.startswith("ours")]  # fmt: skip
 
 
-def slower(decisions: Sequence[Decision], noise: float) -> list[str]:
+def slower(decisions: Sequence[FileDecision], noise: float) -> list[str]:
     """Names of peers' files that are slower than float by more than the noise."""
     return [each.measured.file.name for each in decisions
             if not each.measured.file.name.startswith("ours")

@@ -19,7 +19,14 @@ import onnx
 from ai_edge_litert.interpreter import Interpreter
 from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.graph.quantize import Scheme
-from edge_export.graph.streaming import State, StreamingModel, StreamingRunner, parity, quantize_streaming, to_streaming
+from edge_export.graph.streaming import (
+    StreamingModel,
+    StreamingRunner,
+    StreamState,
+    parity,
+    quantize_streaming,
+    to_streaming,
+)
 from edge_export.graph.streaming.runner import session
 from edge_export.graph.tflite.convert import convert
 
@@ -109,7 +116,7 @@ def _recompute(model: onnx.ModelProto, shape: tuple[int, ...]) -> Callable[[], N
     return call
 
 
-def _lite(model: onnx.ModelProto, states: Sequence[State] = ()) -> Callable[[], None]:
+def _lite(model: onnx.ModelProto, states: Sequence[StreamState] = ()) -> Callable[[], None]:
     """A call of the model as TensorFlow Lite: the samples and every state in, the answer and every state out."""
     interpreter = Interpreter(model_content=convert(model), num_threads=1)
     interpreter.allocate_tensors()

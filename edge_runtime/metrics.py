@@ -18,7 +18,7 @@ BOUNDS_S: tuple[float, ...] = (*(m * 10.0**e for e in range(-5, 2) for m in (1, 
 STAGES = ("decode", "window", "wait", "engine", "publish", "cloud", "total")
 
 
-class Histogram:
+class LatencyHistogram:
     """Latencies in fixed buckets: constant memory, exact counts, quantiles by interpolation inside a bucket."""
 
     __slots__ = ("counts", "total_s")
@@ -90,7 +90,7 @@ class Metrics:
     """By drop reason, the last message or row that was refused, in words; for the log."""
     gauges: dict[str, float] = field(default_factory=dict)
     """Levels that go up and down: ``keys``, ``outbox_queued``, ``connected``."""
-    stages: dict[str, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in STAGES})
+    stages: dict[str, LatencyHistogram] = field(default_factory=lambda: {stage: LatencyHistogram() for stage in STAGES})
 
     def of_sink(self, name: str) -> Metrics:
         """Return the same figures for a sink, whose drops are counted under its name besides."""

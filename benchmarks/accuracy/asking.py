@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from edge_export.choose.evaluation.calibration import at_temperature, fit_temperature
-from edge_export.choose.surround.asking import RANDOM, WAYS, Answers, Metric, fit_asking
+from edge_export.choose.surround.asking import RANDOM, WAYS, CalibratedAnswers, Metric, fit_asking
 from edge_export.choose.surround.cross_fit import CLOUD, OutOfFold
 from edge_export.data.dataset import Float32
 from edge_export.metrics import Paired
@@ -25,7 +25,7 @@ SHARE = 0.08
 METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
 
 
-def calibrated(given: OutOfFold, file: str = FILES[-1]) -> Answers:
+def calibrated(given: OutOfFold, file: str = FILES[-1]) -> CalibratedAnswers:
     """Return both models' answers, each fold's at the temperature that the other folds call for."""
     y, fold = given.windows.y, given.fold
 
@@ -37,7 +37,7 @@ def calibrated(given: OutOfFold, file: str = FILES[-1]) -> Answers:
             out[left] = at_temperature(raw[left], fit_temperature(raw[~left], y[~left]))
         return out
 
-    return Answers(device=by_fold(file), cloud=by_fold(CLOUD), y=y, group=given.windows.group, fold=fold)
+    return CalibratedAnswers(device=by_fold(file), cloud=by_fold(CLOUD), y=y, group=given.windows.group, fold=fold)
 
 
 def asking(sets: Sequence[tuple[str, OutOfFold]], metric: Metric) -> Report:

@@ -11,7 +11,7 @@ from edge_export.data.dataset import UNLABELLED, Dataset, Float32, Int64, Record
 from edge_export.learn.augment.sampler import Sampler
 from edge_export.learn.augment.sampling import PlaceSampler
 from edge_export.learn.networks import Calibrated, Classifier, build_network
-from edge_export.learn.training.distill import Distillation, Pool, distil, label_pool
+from edge_export.learn.training.distill import Distillation, DistillationSet, distil, label_pool
 from edge_export.learn.training.loop import answer, fit_labels, start
 from edge_export.learn.training.task import front_end
 from edge_export.recipe.recipe import Recipe
@@ -178,7 +178,7 @@ class Trial:
             share = len(rest) / len(self.recipe.window.cut(dataset))
             unknown = replace(dataset, classes=("any",), recordings=rest)
             more = label_pool(asked, self.sampler(unknown, self.seed), size=round(share * POOL), samples=samples)
-            pool = Pool(
+            pool = DistillationSet(
                 x=np.concatenate([pool.x, more.x]),
                 y=np.concatenate([pool.y, np.full(len(more.y), UNLABELLED, np.int64)]),
                 teacher=np.concatenate([pool.teacher, more.teacher]),

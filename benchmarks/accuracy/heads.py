@@ -19,9 +19,9 @@ from edge_export.data.dataset import Float32, Windows
 from edge_export.learn.networks import Calibrated, Classifier, build_network
 from edge_export.learn.training.embedding import fit_embedding
 from edge_export.learn.training.loop import answer, start
-from edge_export.learn.training.task import Task
+from edge_export.learn.training.task import TrainingTask
 from edge_export.recipe.feature_spec import Raw
-from edge_export.recipe.network_spec import Embedding
+from edge_export.recipe.network_spec import EmbeddingNetwork
 from edge_export.recipe.recipe import Recipe, load
 from edge_export.recipe.splits import read_all
 from torch import nn  # noqa: TID251 - the head is trained by the export toolchain
@@ -41,7 +41,7 @@ def main() -> int:
     given = parser.parse_args()
     one = SETS[given.set]
     recipe = load(one.recipe)
-    family = Embedding(file=write_embedding(recipe, given.data, given.cache / f"{one.name}-embedding"))
+    family = EmbeddingNetwork(file=write_embedding(recipe, given.data, given.cache / f"{one.name}-embedding"))
     dataset, _ = read_all(recipe, one.folders(given.data, {}, given.cache / one.name))
     start(recipe.seed)
     whole = _features(recipe, family, recipe.window.cut(dataset))
@@ -49,7 +49,7 @@ def main() -> int:
     dealt = deal({group: count for group, count in counts.items() if count}, Folds(one.folds, one.apart))
     answered = {way: np.zeros((len(whole), len(recipe.classes)), np.float32) for way in WAYS}
     for held in dealt:
-        task = Task(
+        task = TrainingTask(
             recipe=recipe, contract=recipe.window.contract(), validation=whole, data="",
             train=dataset.only([group for group in dataset.groups if group not in held]),
         )  # fmt: skip
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def _features(recipe: Recipe, family: Embedding, windows: Windows) -> Windows:
+def _features(recipe: Recipe, family: EmbeddingNetwork, windows: Windows) -> Windows:
     """Put pooled features, (n, features, 1), in the place of windows."""
     channels, samples = windows.contexts.shape[1:]
     network = build_network(family, Raw(), channels=channels, samples=samples, classes=len(recipe.classes))

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from edge_export.choose.surround.hold import Place, decide, fit_hold
+from edge_export.choose.surround.hold import KeySlot, decide, fit_hold
 from edge_export.data.dataset import Float32, Int64, Windows
 
 from edge_runtime.answer.gate.adaptive import AdaptiveGate
@@ -179,7 +179,7 @@ def _kept(
     gate.begin("", threshold=fitted.threshold, share=share, spread=fitted.spread)
     hard, audits = np.zeros(AUDITED, np.bool_), 0
     for slot, score in enumerate(stream.tolist()):
-        place = Place(group, slot)
+        place = KeySlot(group, slot)
         hard[slot] = gate.hard([place], [score])[0]
         if not hard[slot] and audited(place.id, audit_share):
             gate.learn([(False, not disputed[slot])])

@@ -5,12 +5,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.metrics import BOUNDS_S, Histogram, Metrics
+from edge_runtime.metrics import BOUNDS_S, LatencyHistogram, Metrics
 
 
 @given(st.lists(st.floats(1e-5, 99.0), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
 def test_quantiles_lie_in_the_bucket_of_the_true_one(values: list[float], q: float) -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     for value in values:
         histogram.observe(value)
     true = sorted(values)[min(len(values) - 1, int(q * len(values)))]
@@ -27,12 +27,12 @@ def test_bounds_rise_and_reach_a_hundred_seconds() -> None:
 
 
 def test_what_is_shared_is_counted_once_per_item() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     histogram.observe(0.002, 32)
     histogram.observe(500.0)
     assert histogram.count == 33
     assert histogram.quantile(0.5) <= 0.002
-    assert Histogram().quantile(0.99) == 0.0
+    assert LatencyHistogram().quantile(0.99) == 0.0
 
 
 def test_a_snapshot_is_plain_data() -> None:

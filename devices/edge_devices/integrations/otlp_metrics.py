@@ -28,7 +28,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram as HistogramDat
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from edge_devices.integrations.otlp_spans import SCOPE, attributes
-from edge_runtime.metrics import BOUNDS_S, Histogram, Metrics
+from edge_runtime.metrics import BOUNDS_S, LatencyHistogram, Metrics
 from edge_runtime.operate.observe.catalogue import DROPPED, STAGE, described, unit_of
 from edge_runtime.operate.observe.exposition import PREFIX, Figures, escape
 
@@ -99,7 +99,7 @@ def _families(values: Mapping[str, float], times: tuple[int, int]) -> Iterator[t
         yield family, points
 
 
-def _histograms(stages: Mapping[str, Histogram], times: tuple[int, int]) -> HistogramData:
+def _histograms(stages: Mapping[str, LatencyHistogram], times: tuple[int, int]) -> HistogramData:
     points = []
     for stage, histogram in stages.items():
         counts = list(histogram.counts)  # at one moment: the sum has to fit

@@ -28,13 +28,13 @@ from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.graph.onnx_graph.passes.conv2d import as_conv2d
 from edge_export.graph.quantize.mixed import round_to_halves
 from edge_export.learn.networks import Calibrated, count
-from edge_export.learn.training.compress import Rounding, prune_student, train_rounded
+from edge_export.learn.training.compress import RoundedStudent, prune_student, train_rounded
 from edge_export.learn.training.history import Curve
-from edge_export.learn.training.task import Task, front_end, score
+from edge_export.learn.training.task import TrainingTask, front_end, score
 from edge_export.learn.training.teacher_student import (
+    CloudTeacher,
     SoftLabels,
     Student,
-    Teacher,
     check_networks,
     fit_student,
     fit_teacher,
@@ -71,7 +71,7 @@ class Models:
         learning: histories of the first fit's networks.
     """
 
-    teacher: Teacher
+    teacher: CloudTeacher
     cloud: VariantSource
     cloud_temperature: float
     student: onnx.ModelProto = field(repr=False)
@@ -193,9 +193,9 @@ def refit_models(recipe: Recipe, splits: Splits, first: Models, steps: StepCache
     )
 
 
-def _start(recipe: Recipe, splits: Splits) -> tuple[Task, FrontEnd, FrontEnd, Float32]:
+def _start(recipe: Recipe, splits: Splits) -> tuple[TrainingTask, FrontEnd, FrontEnd, Float32]:
     """Make the task, the front ends of teacher and student, and the windows that set ranges of integers."""
-    task = Task(
+    task = TrainingTask(
         recipe=recipe,
         contract=recipe.window.contract(),
         train=splits.recordings.train,
@@ -208,7 +208,7 @@ def _start(recipe: Recipe, splits: Splits) -> tuple[Task, FrontEnd, FrontEnd, Fl
     return task, front_end(recipe, seen), front_end(recipe, seen, whose="student"), calibration
 
 
-def _float_graph(task: Task, student: Student) -> onnx.ModelProto:
+def _float_graph(task: TrainingTask, student: Student) -> onnx.ModelProto:
     """Write the student as an ONNX graph at temperature 1, its weights as exact as the recipe says."""
     channels, samples = len(task.contract.channels), task.contract.window
     fp32 = to_onnx(Calibrated([student.network]), channels=channels, samples=samples)
@@ -217,7 +217,7 @@ def _float_graph(task: Task, student: Student) -> onnx.ModelProto:
     return fp32
 
 
-def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> Teacher:
+def _teacher(task: TrainingTask, front: FrontEnd, steps: StepCache, say: Say, given: Path | None) -> CloudTeacher:
     if given is not None:
         return given_teacher(task, given, steps.folder / "asked")
     if task.recipe.teacher.given:
@@ -225,14 +225,14 @@ def _teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say, given: Pat
     return fit_teacher(task, front, steps, say)
 
 
-def _cloud(teacher: Teacher, temperature: float) -> VariantSource:
+def _cloud(teacher: CloudTeacher, temperature: float) -> VariantSource:
     model = canonicalise(as_conv2d(teacher.at(temperature))).SerializeToString()
     return VariantSource(name=REFERENCE, model=model, format="onnx", precision="fp32")
 
 
 def _rounded(
-    task: Task, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
-) -> Rounding | None:
+    task: TrainingTask, student: Student, soft_labels: SoftLabels, calibration: Float32, steps: StepCache
+) -> RoundedStudent | None:
     """Train the student with its rounding; None where the recipe asks for none."""
     recipe = task.recipe.quantise
     if recipe.training is None:

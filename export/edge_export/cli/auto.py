@@ -19,7 +19,7 @@ from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_export.recipe.auto import Draft
+    from edge_export.recipe.auto import RecipeDraft
 
 RECIPE = "recipe.toml"
 
@@ -153,7 +153,7 @@ def _run(options: AutoOptions) -> CommandAnswer:
     return CommandAnswer(document)
 
 
-def _say(draft: Draft) -> None:
+def _say(draft: RecipeDraft) -> None:
     width = max(len(decision.subject) for decision in draft.decisions)
     for decision in draft.decisions:
         print(f"{decision.subject:<{width}}  {decision.choice}")

@@ -156,7 +156,7 @@ def read_card(path: Path) -> Card:
 def _packed(options: PackOptions, card: Card, variants: Sequence[Mapping[str, Path]]) -> Packed:
     from edge_export.package.card.packing import pack_models  # noqa: PLC0415 - numpy and the rest, only when needed
     from edge_export.package.card.steps import Data  # noqa: PLC0415
-    from edge_export.package.card.targets import Measured  # noqa: PLC0415
+    from edge_export.package.card.targets import MeasuredRecordings  # noqa: PLC0415
     from edge_runtime.io.recordings.reader import expand  # noqa: PLC0415
 
     measured = expand(options.measured)
@@ -168,7 +168,7 @@ def _packed(options: PackOptions, card: Card, variants: Sequence[Mapping[str, Pa
         data=Data(
             recordings=[path for path, _ in expand(options.recording) or measured],
             normal=[path for path, _ in expand(options.normal)],
-            measured=Measured(recordings=measured, table=options.targets, at=options.target_at),
+            measured=MeasuredRecordings(recordings=measured, table=options.targets, at=options.target_at),
             layout=layout(options.columns),
         ),
         max_difference=options.max_difference,

@@ -15,8 +15,8 @@ from edge_runtime.tools.cli.options import operand, option
 from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, aside, command
 
 if TYPE_CHECKING:
-    from edge_export.choose.variants.data import Recording
-    from edge_export.choose.variants.source import Source
+    from edge_export.choose.variants.data import CallSequence
+    from edge_export.choose.variants.source import FloatModel
 
 
 def _constant(text: str) -> tuple[str, float]:
@@ -98,7 +98,7 @@ def run(options: QuantizeOptions) -> CommandAnswer:
     return CommandAnswer(document, lines)
 
 
-def _recordings(options: QuantizeOptions, source: Source) -> list[Recording]:
+def _recordings(options: QuantizeOptions, source: FloatModel) -> list[CallSequence]:
     from edge_export.choose.variants.data import of_windows, read_arrays  # noqa: PLC0415 - numpy and the rest, only when needed
 
     constants = dict(options.constant)

@@ -81,7 +81,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class FirstDifference:
     """The change from each sample to the next, in the channel's unit per sample.
 
     Attributes:
@@ -348,7 +348,7 @@ FrontEnd: TypeAlias = (
     Raw
     | Standardise
     | Filter
-    | Difference
+    | FirstDifference
     | Centre
     | SpectrogramSpec
     | LogMelSpec
@@ -391,7 +391,7 @@ def feature_shape(spec: FrontEnd, *, channels: int, samples: int) -> FeatureShap
             return FeatureShape(rows=channels, frames=samples)
         case Filter():
             return FeatureShape(rows=channels, frames=_frames("filter", samples, spec.taps, 1))
-        case Difference():
+        case FirstDifference():
             rows = channels * (2 if spec.keep else 1)
             return FeatureShape(rows=rows, frames=_frames("difference", samples, 2, 1))
         case SpectrogramSpec():

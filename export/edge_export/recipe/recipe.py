@@ -51,14 +51,14 @@ if not TYPE_CHECKING:
             "resnet-2d": "edge_export.recipe.network_spec:ResNet2d",
             "inception-time": "edge_export.recipe.network_spec:InceptionTime",
             "rocket": "edge_export.recipe.network_spec:Rocket",
-            "embedding": "edge_export.recipe.network_spec:Embedding",
+            "embedding": "edge_export.recipe.network_spec:EmbeddingNetwork",
         }
     )
     FrontEnd = schema.OneOf(
         **{
             "standardise": "edge_export.recipe.feature_spec:Standardise",
             "filter": "edge_export.recipe.feature_spec:Filter",
-            "difference": "edge_export.recipe.feature_spec:Difference",
+            "difference": "edge_export.recipe.feature_spec:FirstDifference",
             "centre": "edge_export.recipe.feature_spec:Centre",
             "spectrogram": "edge_export.recipe.feature_spec:SpectrogramSpec",
             "log-mel": "edge_export.recipe.feature_spec:LogMelSpec",

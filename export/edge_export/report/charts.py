@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edge_export.report.figures import BASELINE, TEACHER, Candidate, Interval, front
+from edge_export.report.figures import BASELINE, TEACHER, CandidateFile, Interval, front
 from edge_export.report.markup import digits3, joined, micros, percent, points, size, tag, thousands
-from edge_export.report.plot import WIDTH, Frame, Scale, box, dot, drawing, line, path, scale_for, spread, text
+from edge_export.report.plot import WIDTH, PlotAxes, Scale, box, dot, drawing, line, path, scale_for, spread, text
 
 _ROW = 38.0
 """Height of a row that has its name above its mark."""
@@ -47,7 +47,7 @@ def _named(y: float, name: str, value: str, class_: str = "") -> tuple[Markup, M
     return text(_EDGE, y, name, class_=class_), text(WIDTH - _EDGE, y, value, anchor="end", class_=class_)
 
 
-def latencies(candidates: Sequence[Candidate]) -> Markup:
+def latencies(candidates: Sequence[CandidateFile]) -> Markup:
     """Draw the median time per window as bars, with a line to the 95th percentile; nothing where none was timed."""
     timed = [each for each in candidates if each.p50_us is not None]
     if not timed:
@@ -69,7 +69,7 @@ def latencies(candidates: Sequence[Candidate]) -> Markup:
     return drawing(WIDTH, bottom + 44, "time per window of each candidate", *parts)
 
 
-def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
+def pareto(candidates: Sequence[CandidateFile], by: str, metric: str) -> Markup:
     """Draw score against cost; the line joins what nothing else beats.
 
     1. The line rises in steps: there is nothing to choose between two candidates.
@@ -92,7 +92,7 @@ def pareto(candidates: Sequence[Candidate], by: str, metric: str) -> Markup:
     right = WIDTH - _room(each.name for _, _, each in shown)
     x = scale_for([value for value, _, _ in shown], 58, right)
     y = scale_for([score.value for _, score, _ in shown], height - 48, 34, most=1.0)
-    frame = Frame(x=x, y=y)
+    frame = PlotAxes(x=x, y=y)
     spoken = micros if by == "latency" else size
     parts = [
         frame.axes(
@@ -138,7 +138,7 @@ def cascade(curve: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Mark
     x = Scale(low=0.0, high=max(*shares, 0.05), begin=58, end=WIDTH - 24)
     y = scale_for(values, height - 48, 34, most=1.0)
     parts = [
-        Frame(x=x, y=y).axes(
+        PlotAxes(x=x, y=y).axes(
             x_label="share of windows answered by the cloud",
             y_label="accuracy, test groups",
             x_text=lambda share: percent(share, 0),
@@ -168,7 +168,7 @@ def calibration(bins: Sequence[Mapping[str, Any]]) -> Markup:
     x = Scale(low=0.0, high=1.0, begin=58, end=WIDTH - 24)
     y = Scale(low=0.0, high=1.0, begin=height - 48, end=34)
     parts = [
-        Frame(x=x, y=y).axes(
+        PlotAxes(x=x, y=y).axes(
             x_label="confidence of the answer",
             y_label="share of right answers",
             x_text=lambda share: percent(share, 0),
@@ -299,7 +299,7 @@ def pruning(steps: Sequence[Mapping[str, Any]], metric: str) -> Markup:
         most=1.0,
     )
     parts = [
-        Frame(x=x, y=y).axes(
+        PlotAxes(x=x, y=y).axes(
             x_label="parameters", y_label=f"{metric}, validation groups", x_text=thousands, y_text=_tick_share(y)
         ),
         path([(x(count), y(after)) for count, after, _ in places], "series device"),

@@ -54,7 +54,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CandidateFile:
     """A file that could have shipped.
 
     Attributes:
@@ -182,7 +182,7 @@ class BuildMetrics:
         scores = self.scores("test").items()
         return dict(sorted(scores, key=lambda item: (first.get(item[0], 3), -item[1].value, item[0])))
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[CandidateFile]:
         """Return every file that could have shipped, in the order in which they were evaluated."""
         choice = self.table("choice")
         details: dict[str, Mapping[str, Any]] = {}
@@ -198,7 +198,7 @@ class BuildMetrics:
             times = [timing for timing in self.rows("timings") if timing["name"] == name]
             detail = details.get(name, {})
             found.append(
-                Candidate(
+                CandidateFile(
                     name=name,
                     format=detail.get("format") or name.split("-")[0],
                     size=detail.get("size"),

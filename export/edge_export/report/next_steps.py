@@ -10,14 +10,14 @@ from edge_export.report.verdict import verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """A command and what it does."""
 
     does: str
     command: str
 
 
-def next_steps(known: BuildMetrics) -> list[Step]:
+def next_steps(known: BuildMetrics) -> list[NextStep]:
     """Return commands in the order of use, to be typed in the folder of the page; none where no bundle is known."""
     device, cloud = (name and shlex.quote(name) for name in known.bundle_names())
     if not device:
@@ -27,17 +27,19 @@ def next_steps(known: BuildMetrics) -> list[Step]:
     init = f"edge-runtime init app.toml --bundle {device} --trusted-key release.pub.pem"
     init += " --cloud none" if alone else ""
     steps = [
-        Step("Let it answer the test recordings", f"edge-runtime replay {device} test.npz --out answers.jsonl"),
-        Step("Measure it on this machine", f"edge-runtime bench {device}"),
-        Step("Make a key, once", "edge-export keys new release.pem"),
-        Step("Sign what devices will run", f"edge-export sign {signed} --key release.pem"),
-        Step(
+        NextStep("Let it answer the test recordings", f"edge-runtime replay {device} test.npz --out answers.jsonl"),
+        NextStep("Measure it on this machine", f"edge-runtime bench {device}"),
+        NextStep("Make a key, once", "edge-export keys new release.pem"),
+        NextStep("Sign what devices will run", f"edge-export sign {signed} --key release.pem"),
+        NextStep(
             "Make an application of your broker and topic",
             init,
         ),
-        Step("Run it", "edge-runtime run app.toml"),
+        NextStep("Run it", "edge-runtime run app.toml"),
     ]
     if cloud and not alone:
-        serve = Step("Serve the cloud's model", f"edge-runtime serve {cloud} --trusted-key release.pub.pem --port 8000")
+        serve = NextStep(
+            "Serve the cloud's model", f"edge-runtime serve {cloud} --trusted-key release.pub.pem --port 8000"
+        )
         steps.insert(4, serve)
     return steps

@@ -135,7 +135,7 @@ def drawing(width: float, height: float, title: str, *parts: Markup) -> Markup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PlotAxes:
     """Two axes around a plot.
 
     Attributes:

@@ -30,7 +30,7 @@ KEYS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class RuleFinding:
     """Finding of one rule.
 
     Attributes:
@@ -50,7 +50,7 @@ class Finding:
     page: str = ""
 
 
-def verdict(known: BuildMetrics) -> list[Finding]:
+def verdict(known: BuildMetrics) -> list[RuleFinding]:
     """Apply the rules, in their order; what needs doing comes first.
 
     Args:
@@ -61,7 +61,7 @@ def verdict(known: BuildMetrics) -> list[Finding]:
     return [*(bad or _fine(known)), *(finding for finding in found if finding.good)]
 
 
-def _few(known: BuildMetrics) -> Iterator[Finding]:
+def _few(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 1."""
     own, groups = known.own_accuracy(), known.test_groups
     if own is None or not 0 < groups < FEWEST:
@@ -70,7 +70,7 @@ def _few(known: BuildMetrics) -> Iterator[Finding]:
     apart = f" ({percent(min(shares))} to {percent(max(shares))} by group)" if len(shares) > 1 else ""
     of = "1 group" if groups == 1 else f"{groups} groups"
     labels = " ".join(f"--label {shlex.quote(name)}" for name in known.classes[:KEYS])
-    yield Finding(
+    yield RuleFinding(
         rule="few",
         good=False,
         says=f"Too few test groups to say how good it is: {percent(own.value)} right on {of}{apart}.",
@@ -79,7 +79,7 @@ def _few(known: BuildMetrics) -> Iterator[Finding]:
     )
 
 
-def _peer(known: BuildMetrics) -> Iterator[Finding]:
+def _peer(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 2."""
     own, best = known.own_accuracy(), known.best_known()
     if own is None or best is None or best.value <= own.high:
@@ -87,7 +87,7 @@ def _peer(known: BuildMetrics) -> Iterator[Finding]:
     then, page = "See which parts of a recipe bring accuracy:", "docs/accuracy.md"
     if best.name == FOREST and known.table("student").get("family") != "Forest":
         then, page = GROW, "docs/export.md"
-    yield Finding(
+    yield RuleFinding(
         rule="peer",
         good=False,
         says=(
@@ -99,7 +99,7 @@ def _peer(known: BuildMetrics) -> Iterator[Finding]:
     )
 
 
-def _integers(known: BuildMetrics) -> Iterator[Finding]:
+def _integers(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 3."""
     score = known.test.get("judged", {}).get(known.device, {})
     plain = known.metric == "accuracy"
@@ -109,7 +109,7 @@ def _integers(known: BuildMetrics) -> Iterator[Finding]:
     limit = known.table("limits").get("max_accuracy_drop")
     limit = ALLOWED if limit is None else limit
     if drop > limit and low >= 0:
-        yield Finding(
+        yield RuleFinding(
             rule="integers",
             good=False,
             says=(
@@ -121,7 +121,7 @@ def _integers(known: BuildMetrics) -> Iterator[Finding]:
         )
     else:
         change = f"cost {points(drop).lstrip('+')}" if drop >= 0 else f"gain {points(-drop).lstrip('+')}"
-        yield Finding(
+        yield RuleFinding(
             rule="integers",
             good=True,
             says=f"Integers {change} points of {known.metric} against float.",
@@ -130,7 +130,7 @@ def _integers(known: BuildMetrics) -> Iterator[Finding]:
         )
 
 
-def _cloud(known: BuildMetrics) -> Iterator[Finding]:
+def _cloud(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 4."""
     both, alone, forwarded = known.with_cloud()
     if both is None or alone is None or forwarded is None:
@@ -142,7 +142,7 @@ def _cloud(known: BuildMetrics) -> Iterator[Finding]:
     device, _ = known.bundle_names()
     bundle = f" --bundle {shlex.quote(device)}" if device else ""
     if both > alone:
-        yield Finding(
+        yield RuleFinding(
             rule="cloud",
             good=True,
             says=f"The cloud helps: {figures}.",
@@ -150,7 +150,7 @@ def _cloud(known: BuildMetrics) -> Iterator[Finding]:
             page="report.html#cloud",
         )
     else:
-        yield Finding(
+        yield RuleFinding(
             rule="cloud",
             good=False,
             says=f"The cloud does not help on test groups: {figures}.",
@@ -159,7 +159,7 @@ def _cloud(known: BuildMetrics) -> Iterator[Finding]:
         )
 
 
-def _gate(known: BuildMetrics) -> Iterator[Finding]:
+def _gate(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 5."""
     promise = known.table("gate").get("promise", {})
     gate, before = known.test.get("gate") or {}, promise.get("validation") or {}
@@ -175,7 +175,7 @@ def _gate(known: BuildMetrics) -> Iterator[Finding]:
         says = f"{percent(forwarded)} of the windows are forwarded, {percent(before['forwarded'])} were promised"
     else:
         return
-    yield Finding(
+    yield RuleFinding(
         rule="gate",
         good=kept,
         says=f"The gate {'keeps' if kept else 'breaks'} its word: {says}.",
@@ -184,7 +184,7 @@ def _gate(known: BuildMetrics) -> Iterator[Finding]:
     )
 
 
-def _fine(known: BuildMetrics) -> Iterator[Finding]:
+def _fine(known: BuildMetrics) -> Iterator[RuleFinding]:
     """Rule 6."""
     own, (device, _) = known.own_accuracy(), known.bundle_names()
     if own is None:
@@ -192,7 +192,7 @@ def _fine(known: BuildMetrics) -> Iterator[Finding]:
     over = f" on {known.test_groups} test groups" if known.test_groups else ""
     best = known.best_known()
     beside = f"; the best known peer has {percent(best.value)}" if best else ""
-    yield Finding(
+    yield RuleFinding(
         rule="fine",
         good=True,
         says=f"Fine as it is: {percent(own.value)} right ({percent(own.low)} to {percent(own.high)}){over}{beside}.",

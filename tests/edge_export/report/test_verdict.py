@@ -10,7 +10,7 @@ import orjson
 import pytest
 from edge_export.report.figures import BuildMetrics
 from edge_export.report.next_steps import next_steps
-from edge_export.report.verdict import Finding, verdict
+from edge_export.report.verdict import RuleFinding, verdict
 
 from tests.edge_export.report import figures
 from tests.edge_export.report.figures import judged
@@ -27,7 +27,7 @@ def enough() -> dict[str, Any]:
     return whole
 
 
-def found(whole: dict[str, Any]) -> dict[str, Finding]:
+def found(whole: dict[str, Any]) -> dict[str, RuleFinding]:
     return {each.rule: each for each in verdict(BuildMetrics(whole))}
 
 
@@ -135,7 +135,7 @@ def test_figures_that_are_missing_say_nothing() -> None:
     assert next_steps(BuildMetrics(figures.small())) == []
 
 
-def every_finding() -> list[Finding]:
+def every_finding() -> list[RuleFinding]:
     worst = enough()
     worst["groups"]["test"] = ["p4"]
     worst["test"]["judged"]["teacher"] = judged("teacher", 0.99)

@@ -43,7 +43,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class CalibratedAnswers:
     """Calibrated answers to windows of groups that neither model has seen.
 
     Attributes:
@@ -69,9 +69,9 @@ class Answers:
         """Compare classes to these windows."""
         return paired(before, after, self.y, self.group, metric=metric)
 
-    def only(self, rows: Bools) -> Answers:
+    def only(self, rows: Bools) -> CalibratedAnswers:
         """Return those of some windows."""
-        return Answers(
+        return CalibratedAnswers(
             device=self.device[rows],
             cloud=self.cloud[rows],
             y=self.y[rows],
@@ -100,7 +100,7 @@ class Asking:
 
 
 def fit_asking(
-    given: Answers,
+    given: CalibratedAnswers,
     *,
     share: float,
     metric: Metric = "accuracy",
@@ -145,11 +145,11 @@ def trust_by(gain: Gain, device: Float32) -> Float32:
     return np.array(Gate(SurroundGate(score="gain", gain=gain)).decide(device).trust, np.float32)
 
 
-def _fusion(given: Answers) -> Fusion:
+def _fusion(given: CalibratedAnswers) -> Fusion:
     return choose_fusion(given.device, given.cloud, given.y, given.fold, given.group)
 
 
-def _gain(given: Answers, fusion: Fusion) -> Gain:
+def _gain(given: CalibratedAnswers, fusion: Fusion) -> Gain:
     return fit_gain(given.device, fuse(fusion, given.device, given.cloud), given.y, given.group)
 
 
@@ -162,7 +162,7 @@ class _CrossFitted:
     by_gain: Float32
 
 
-def _cross_fitted(given: Answers) -> _CrossFitted:
+def _cross_fitted(given: CalibratedAnswers) -> _CrossFitted:
     def judge(fit: Bools, left: Bools) -> npt.NDArray[np.float64]:
         seen, unseen = given.only(fit), given.only(left)
         fusion = _fusion(seen)
@@ -173,7 +173,7 @@ def _cross_fitted(given: Answers) -> _CrossFitted:
     return _CrossFitted(fused=filled[:, :-1], by_confidence=scores(given.device, "confidence"), by_gain=filled[:, -1])
 
 
-def _standing(given: Answers, left_out: _CrossFitted, share: float) -> dict[Way, Int64]:
+def _standing(given: CalibratedAnswers, left_out: _CrossFitted, share: float) -> dict[Way, Int64]:
     """Return the classes that stand once a share was asked about, (n,), by way (rule 1)."""
     least_sure, most_gain = (least(trust, given.group, share) for trust in (left_out.by_confidence, left_out.by_gain))
     return {
@@ -183,7 +183,7 @@ def _standing(given: Answers, left_out: _CrossFitted, share: float) -> dict[Way,
     }
 
 
-def _at_random(given: Answers, fused: Float32, share: float, metric: Metric) -> Paired:
+def _at_random(given: CalibratedAnswers, fused: Float32, share: float, metric: Metric) -> Paired:
     """Measure windows drawn at random: the draw in the middle of several."""
     random, alone = np.random.default_rng(0), given.device.argmax(axis=1)
     asked = [least(random.random(len(given.y)), given.group, share) for _ in range(_DRAWS)]

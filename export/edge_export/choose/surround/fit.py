@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from edge_export.choose.evaluation.calibration import scores
 from edge_export.choose.evaluation.gate import fit_gate, just_below
-from edge_export.choose.surround.asking import Answers, Asking, Metric, fit_asking, trust_by
+from edge_export.choose.surround.asking import Asking, CalibratedAnswers, Metric, fit_asking, trust_by
 from edge_export.choose.surround.cross_fit import OutOfFold
 from edge_export.choose.surround.hold import fit_hold
 from edge_export.choose.surround.over_time import Streams, filtered, fit_over_time, mean_of_last, streams_of
@@ -97,7 +97,7 @@ def fit_surround(
         if _wins(gained):
             over_time, published = fit_over_time(streams, own), left_out
         said.append(f"over time: {_told(gained, metric)}: {'kept' if over_time is not None else 'left out'}")
-    given = Answers(device=published, cloud=cloud[streams.order], y=streams.y, group=group, fold=fold)
+    given = CalibratedAnswers(device=published, cloud=cloud[streams.order], y=streams.y, group=group, fold=fold)
     share = gate.max_forwarded
     asking = fit_asking(given, share=share, metric=metric) if share else None  # rule 2
     if asking is not None:
@@ -121,7 +121,7 @@ def by_folds(streams: Streams, answers: Float32, fold: npt.NDArray[np.int64]) ->
 
 
 def _gate(
-    recipe: SurroundRecipe, gate: GateRecipe, unseen: OutOfFold, streams: Streams, given: Answers,
+    recipe: SurroundRecipe, gate: GateRecipe, unseen: OutOfFold, streams: Streams, given: CalibratedAnswers,
     asking: Asking | None, metric: Metric,
 ) -> SurroundGate:  # fmt: skip
     if asking is None:

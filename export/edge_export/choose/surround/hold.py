@@ -15,14 +15,14 @@ from edge_export.data.dataset import Float32
 from edge_runtime.answer.gate.adaptive import AdaptiveGate, log_odds
 
 
-class Fitted(NamedTuple):
+class FittedThreshold(NamedTuple):
     """Begin of the keys of a device (`edge_runtime.manifest.surround.SurroundGate`)."""
 
     threshold: float
     spread: float
 
 
-def fit_hold(trust: Float32, share: float) -> Fitted:
+def fit_hold(trust: Float32, share: float) -> FittedThreshold:
     """Fit threshold and spread to scores of windows not trained on.
 
     Args:
@@ -30,10 +30,10 @@ def fit_hold(trust: Float32, share: float) -> Fitted:
         share: share of the windows that is to be hard, above 0 and at most 0.5.
     """
     half, at, twice = (threshold_for_share(trust, part) for part in (share / 2, share, 2 * share))
-    return Fitted(at, min(max(log_odds(twice) - log_odds(half), 0.02), 10.0))
+    return FittedThreshold(at, min(max(log_odds(twice) - log_odds(half), 0.02), 10.0))
 
 
-class Place(NamedTuple):
+class KeySlot(NamedTuple):
     """A window, as far as the gate knows it."""
 
     key: str
@@ -48,8 +48,8 @@ class Place(NamedTuple):
         return self.key, self.slot
 
 
-def decide(stream: Float32, fitted: Fitted, share: float, key: str) -> npt.NDArray[np.bool_]:
+def decide(stream: Float32, fitted: FittedThreshold, share: float, key: str) -> npt.NDArray[np.bool_]:
     """Return which windows of a new key the device's gate calls hard, its scores in the order of time."""
     gate = AdaptiveGate()
     gate.begin("", threshold=fitted.threshold, share=share, spread=fitted.spread)
-    return np.array(gate.hard([Place(key, slot) for slot in range(len(stream))], stream.tolist()), np.bool_)
+    return np.array(gate.hard([KeySlot(key, slot) for slot in range(len(stream))], stream.tolist()), np.bool_)

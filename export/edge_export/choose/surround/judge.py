@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_export.choose.evaluation.calibration import scores
-from edge_export.choose.surround.hold import Fitted, decide
+from edge_export.choose.surround.hold import FittedThreshold, decide
 from edge_export.choose.surround.over_time import filtered, streams_of
 from edge_export.data.dataset import Float32, Int64, Windows
 from edge_export.metrics import paired
@@ -88,7 +88,7 @@ def _asked(gate: SurroundGate, published: Float32, stream: Int64) -> Bools:
     asked = np.zeros(len(trust), np.bool_)
     for number in np.unique(stream):
         of = stream == number
-        asked[of] = decide(trust[of], Fitted(gate.threshold, gate.spread), gate.share, str(number))
+        asked[of] = decide(trust[of], FittedThreshold(gate.threshold, gate.spread), gate.share, str(number))
     return asked
 
 

@@ -6,6 +6,6 @@ nothing, and keeps what is within the loss and not slower. What it refuses is na
 
 from __future__ import annotations
 
-from edge_export.choose.variants.run import Outcome, Settings, quantize_model
+from edge_export.choose.variants.run import Settings, VariantOutcome, quantize_model
 
-__all__ = ["Outcome", "Settings", "quantize_model"]
+__all__ = ["Settings", "VariantOutcome", "quantize_model"]

@@ -10,7 +10,7 @@ class OutOfTimeError(ConfigError):
     """End of the time before something was done."""
 
 
-class Budget:
+class TimeBudget:
     """Seconds from now on.
 
     Args:

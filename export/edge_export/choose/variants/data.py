@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_export.choose.variants.source import Source, by_row, call_shape, readable
+from edge_export.choose.variants.source import FloatModel, by_row, call_shape, readable
 from edge_export.data.dataset import spread
 from edge_export.graph.onnx_graph.model import Array
 from edge_runtime.errors import ConfigError
@@ -22,7 +22,7 @@ _CALIBRATION_SHARE, _GAP_SHARE = 0.6, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class CallSequence:
     """Consecutive calls: of one file, or one block of it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Recording:
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
-    def part(self, chosen: slice | Array) -> Recording:
+    def part(self, chosen: slice | Array) -> CallSequence:
         """Return some of the calls."""
         return replace(
             self,
@@ -50,7 +50,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class RecordingSplit:
     """Recordings for the two uses, which share none.
 
     Attributes:
@@ -59,14 +59,14 @@ class Split:
         how: one sentence for the report.
     """
 
-    calibration: tuple[Recording, ...]
-    held_out: tuple[Recording, ...]
+    calibration: tuple[CallSequence, ...]
+    held_out: tuple[CallSequence, ...]
     how: str
 
 
 def read_arrays(
-    path: Path, source: Source, constants: Mapping[str, float], classes: Sequence[str] = ()
-) -> list[Recording]:
+    path: Path, source: FloatModel, constants: Mapping[str, float], classes: Sequence[str] = ()
+) -> list[CallSequence]:
     """Read recordings from arrays.
 
     1. A ``.npz`` file is one recording: its arrays are named after inputs, ``labels`` may be beside them.
@@ -95,7 +95,9 @@ def read_arrays(
     return recordings
 
 
-def _by_class(path: Path, source: Source, constants: Mapping[str, float], classes: Sequence[str]) -> list[Recording]:
+def _by_class(
+    path: Path, source: FloatModel, constants: Mapping[str, float], classes: Sequence[str]
+) -> list[CallSequence]:
     folders = sorted(each for each in path.iterdir() if each.is_dir())
     names = list(classes) or [folder.name for folder in folders]
     if strange := [folder.name for folder in folders if folder.name not in names]:
@@ -113,8 +115,8 @@ def _by_class(path: Path, source: Source, constants: Mapping[str, float], classe
 
 
 def of_windows(
-    found: Sequence[tuple[Path, Array]], source: Source, constants: Mapping[str, float], classes: Sequence[str]
-) -> list[Recording]:
+    found: Sequence[tuple[Path, Array]], source: FloatModel, constants: Mapping[str, float], classes: Sequence[str]
+) -> list[CallSequence]:
     """Make recordings of files that were cut into windows; a file in a folder of a class's name is of that class.
 
     Args:
@@ -134,12 +136,12 @@ def of_windows(
     for file, windows in found:
         kind = file.parent.name if file.parent.name in classes else ""
         labels = np.full(len(windows), list(classes).index(kind)) if kind else None
-        own = Recording(name=file.name, inputs={source.inputs[0].name: windows}, labels=labels, kind=kind)
+        own = CallSequence(name=file.name, inputs={source.inputs[0].name: windows}, labels=labels, kind=kind)
         recordings.append(with_constants(own, source, constants))
     return recordings
 
 
-def _recordings(path: Path, source: Source, constants: Mapping[str, float]) -> list[Recording]:
+def _recordings(path: Path, source: FloatModel, constants: Mapping[str, float]) -> list[CallSequence]:
     files = sorted(each for each in path.iterdir() if each.suffix in (".npz", ".npy")) if path.is_dir() else [path]
     names = {safe_name(spec.name) for spec in source.inputs}
     named = {file.stem: file for file in files if file.suffix == ".npy"}
@@ -164,18 +166,18 @@ def safe_name(name: str) -> str:
 
 
 def _recording(
-    name: str, arrays: Mapping[str, Array], source: Source, constants: Mapping[str, float], where: str
-) -> Recording:
+    name: str, arrays: Mapping[str, Array], source: FloatModel, constants: Mapping[str, float], where: str
+) -> CallSequence:
     labels = next((arrays[label] for label in LABELS if label in arrays), None)
     found = _inputs(arrays, source, constants, where)
     lengths = {len(array) for array in (*found.values(), *(() if labels is None else (labels,)))}
     if len(lengths) != 1 or 0 in lengths:
         raise ConfigError(f"{where}: each array needs as many entries as the others, one at least")
-    return with_constants(Recording(name=name, inputs=found, labels=labels), source, constants)
+    return with_constants(CallSequence(name=name, inputs=found, labels=labels), source, constants)
 
 
 def _inputs(
-    arrays: Mapping[str, Array], source: Source, constants: Mapping[str, float], where: str
+    arrays: Mapping[str, Array], source: FloatModel, constants: Mapping[str, float], where: str
 ) -> dict[str, Array]:
     """Arrays by input: those of its name, or the only one of any name for the first input that is no constant."""
     others = [key for key in arrays if key not in LABELS]
@@ -193,7 +195,7 @@ def _inputs(
     return {spec.name: _calls(arrays[key], spec, where) for spec, key in named.items()}
 
 
-def with_constants(recording: Recording, source: Source, constants: Mapping[str, float]) -> Recording:
+def with_constants(recording: CallSequence, source: FloatModel, constants: Mapping[str, float]) -> CallSequence:
     """Add the inputs that are one number in every call."""
     by_name = {spec.name: spec for spec in source.inputs}
     if unknown := [name for name in constants if name not in by_name]:
@@ -217,7 +219,7 @@ def _calls(array: Array, spec: TensorSpec, where: str) -> Array:
     raise ConfigError(f"{where}: input {spec.name!r} takes an array of {shown}, and this one is {array.shape}")
 
 
-def split(recordings: Sequence[Recording]) -> Split:
+def split(recordings: Sequence[CallSequence]) -> RecordingSplit:
     """Part recordings for calibration from those that are measured on.
 
     1. Several recordings: every third of each class is held out, one at least; no file is in both parts.
@@ -232,7 +234,7 @@ def split(recordings: Sequence[Recording]) -> Split:
     if held:
         kept = tuple(one for one in recordings if all(one is not other for other in held))
         how = f"split by file: {len(kept)} calibrate, {len(held)} are held out"
-        return Split(calibration=kept, held_out=tuple(held), how=how)
+        return RecordingSplit(calibration=kept, held_out=tuple(held), how=how)
     whole = recordings[0]
     first = int(len(whole) * _CALIBRATION_SHARE)
     last = int(len(whole) * (_CALIBRATION_SHARE + _GAP_SHARE))
@@ -240,10 +242,12 @@ def split(recordings: Sequence[Recording]) -> Split:
         raise ConfigError(f"{len(whole)} call(s) are too few to calibrate and to measure on; give 4 at least")
     ends = f"calls 0 to {first - 1} calibrate, {last} to {len(whole) - 1} are held out"
     how = f"one recording, split by contiguous blocks: {ends}"
-    return Split(calibration=(whole.part(slice(0, first)),), held_out=(whole.part(slice(last, None)),), how=how)
+    return RecordingSplit(
+        calibration=(whole.part(slice(0, first)),), held_out=(whole.part(slice(last, None)),), how=how
+    )
 
 
-def _refuse_different_sizes(recordings: Sequence[Recording]) -> None:
+def _refuse_different_sizes(recordings: Sequence[CallSequence]) -> None:
     first = recordings[0]
     for one in recordings:
         for name, array in one.inputs.items():
@@ -255,12 +259,12 @@ def _refuse_different_sizes(recordings: Sequence[Recording]) -> None:
                 )
 
 
-def _held_out(recordings: Sequence[Recording], kind: str) -> list[Recording]:
+def _held_out(recordings: Sequence[CallSequence], kind: str) -> list[CallSequence]:
     own = [one for one in recordings if one.kind == kind]
     return own[min(_HELD_OUT_EVERY, len(own)) - 1 :: _HELD_OUT_EVERY] if len(own) > 1 else []
 
 
-def thinned(recordings: Sequence[Recording], most: int, *, contiguous: bool) -> list[Recording]:
+def thinned(recordings: Sequence[CallSequence], most: int, *, contiguous: bool) -> list[CallSequence]:
     """Take at most `most` calls: spread evenly, or the first of each recording where calls follow one another."""
     total = sum(map(len, recordings))
     if total <= most:

@@ -38,7 +38,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class FileDecision:
     """Decision on one file.
 
     Attributes:
@@ -52,7 +52,7 @@ class Decision:
     reason: str = ""
 
 
-def decide(results: Results, rule: Rule) -> tuple[Decision, ...]:
+def decide(results: Results, rule: Rule) -> tuple[FileDecision, ...]:
     """Apply the rule, in this order.
 
     1. A file that does not run is refused.
@@ -68,7 +68,7 @@ def decide(results: Results, rule: Rule) -> tuple[Decision, ...]:
         own = [one for one in results.files if (one.file.family, one.file.format) == family]
         reasons.update(_beaten([one for one in own if not reasons[one.file.name]]))
     return tuple(
-        Decision(measured=one, written=not reasons[one.file.name], reason=reasons[one.file.name])
+        FileDecision(measured=one, written=not reasons[one.file.name], reason=reasons[one.file.name])
         for one in results.files
     )
 
@@ -110,7 +110,7 @@ def _refusal(one: Measured, results: Results, rule: Rule) -> str:
     return ""
 
 
-def fastest(decisions: Sequence[Decision]) -> Decision | None:
+def fastest(decisions: Sequence[FileDecision]) -> FileDecision | None:
     """Find the written file that takes the least time; None where none is written."""
     written = [each for each in decisions if each.written and each.measured.timing is not None]
     return min(written, key=lambda each: _ratio(each.measured), default=None)

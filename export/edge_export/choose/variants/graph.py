@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edge_export.choose.variants.source import Format, Source
+from edge_export.choose.variants.source import FloatModel, Format
 from edge_export.graph.onnx_graph.examples import Examples
 from edge_export.graph.onnx_graph.model import Array, from_proto, graphs_in, transform
 from edge_export.graph.onnx_graph.normalise import normalise
@@ -20,7 +20,7 @@ from edge_export.graph.quantize.write import prepare
 from edge_export.graph.tflite.convert import convert
 
 
-def float_graph(source: Source, calls: Mapping[str, Array], constants: Mapping[str, float]) -> onnx.ModelProto:
+def float_graph(source: FloatModel, calls: Mapping[str, Array], constants: Mapping[str, float]) -> onnx.ModelProto:
     """Bring a model to the form that it is quantised in.
 
     1. Inputs that are one number in every call become constants.
@@ -82,14 +82,14 @@ def _one_batch(model: onnx.ModelProto) -> bool:
     return len(inputs) == 1 and all(len(info.type.tensor_type.shape.dim) for info in ends)
 
 
-def onnx_file(graph: onnx.ModelProto, source: Source) -> bytes:
+def onnx_file(graph: onnx.ModelProto, source: FloatModel) -> bytes:
     """Write a graph as the ONNX file that ships: small, shielded, and with the inputs that the source has."""
     passes = (Canonicalise(), Conv1dToConv2d(), ShieldFloatLayers(), Minimise())
     model = transform(without_traces(graph), *passes)
     return bytes(_with_inputs(model, source).SerializeToString(deterministic=True))
 
 
-def _with_inputs(model: onnx.ModelProto, source: Source) -> onnx.ModelProto:
+def _with_inputs(model: onnx.ModelProto, source: FloatModel) -> onnx.ModelProto:
     """Put inputs that became constants back, unread, so that a caller gives what it gave before; in the old order."""
     before = [info for info in source.graph.graph.input if info.name in {spec.name for spec in source.inputs}]
     now = {info.name: info for info in model.graph.input}
@@ -111,7 +111,7 @@ def tflite_file(graph: onnx.ModelProto) -> bytes:
     return convert(canonicalise(graph), compact=True)
 
 
-def file_of(graph: onnx.ModelProto, format_: Format, source: Source) -> bytes:
+def file_of(graph: onnx.ModelProto, format_: Format, source: FloatModel) -> bytes:
     """Write a graph in a format."""
     return onnx_file(graph, source) if format_ == "onnx" else tflite_file(graph)
 

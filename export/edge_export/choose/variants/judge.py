@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from edge_export.choose.variants.data import Recording
+from edge_export.choose.variants.data import CallSequence
 from edge_export.choose.variants.decide import Rule
 from edge_export.choose.variants.graph import file_of
 from edge_export.choose.variants.measured import answers_of, classes, labels_of, worst_db
-from edge_export.choose.variants.source import Flow, Format, Source
+from edge_export.choose.variants.source import FloatModel, Flow, Format
 from edge_export.graph.onnx_graph.model import Array
 from edge_runtime.errors import EdgeError
 
@@ -34,10 +34,10 @@ class RecordedJudge:
         rule: what loss is allowed.
     """
 
-    source: Source
+    source: FloatModel
     format: Format
     flow: Flow
-    recordings: Sequence[Recording]
+    recordings: Sequence[CallSequence]
     expected: Sequence[Array] = field(repr=False)
     rule: Rule
 

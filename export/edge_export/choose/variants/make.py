@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edge_export.choose.variants.budget import Budget
+from edge_export.choose.variants.budget import TimeBudget
 from edge_export.graph.onnx_graph.examples import Examples
 from edge_export.graph.onnx_graph.model import (
     add_constant,
@@ -77,7 +77,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrated:
+class CalibratedGraph:
     """A prepared float graph with its calibration examples.
 
     Attributes:
@@ -91,7 +91,7 @@ class Calibrated:
     graph: onnx.ModelProto
     examples: Examples
     scheme: Scheme
-    budget: Budget
+    budget: TimeBudget
     seen: int = 16
     _chosen: dict[Method, Ranges] = field(default_factory=dict, init=False, repr=False)
 
@@ -117,7 +117,7 @@ class Calibrated:
         return adaround(self.graph, self.scheme, self.few, _ROUNDING, proceed=self.budget.check)
 
     @cached_property
-    def equalized(self) -> Calibrated:
+    def equalized(self) -> CalibratedGraph:
         """The graph with equalised weights; itself where no two layers can be."""
         found = equalize(self.graph, self.few)
         return replace(self, graph=found.model) if found.pairs else self
@@ -127,7 +127,7 @@ class Calibrated:
         return [layer.name for layer in layers(from_proto(self.graph).graph)]
 
 
-def best_ranges(model: Calibrated, judge: Judge) -> tuple[Method, dict[str, str]]:
+def best_ranges(model: CalibratedGraph, judge: Judge) -> tuple[Method, dict[str, str]]:
     """Choose the way to set ranges; the first of those that are equally good.
 
     Returns:
@@ -143,7 +143,7 @@ def best_ranges(model: Calibrated, judge: Judge) -> tuple[Method, dict[str, str]
     return max(tried, key=lambda method: tried[method]), missing
 
 
-def int8_graphs(model: Calibrated, method: Method) -> tuple[list[Made], dict[str, str]]:
+def int8_graphs(model: CalibratedGraph, method: Method) -> tuple[list[Made], dict[str, str]]:
     """Make the int8 graph by each algorithm, and by those that apply together.
 
     Returns:
@@ -181,7 +181,7 @@ def _int8(name: str, graph: onnx.ModelProto, method: Method) -> Made:
     return Made(name=name, family="int8", graph=graph, how=f"ranges by {method}")
 
 
-def _corrected(model: Calibrated, method: Method, rounded: Rounded | None = None) -> onnx.ModelProto:
+def _corrected(model: CalibratedGraph, method: Method, rounded: Rounded | None = None) -> onnx.ModelProto:
     """Write the graph with corrected biases, its weights rounded before where that is given."""
     ranges, scheme = model.ranges(method), model.scheme
     base, steps = (rounded.model, rounded.steps) if rounded is not None else (model.graph, None)
@@ -189,11 +189,11 @@ def _corrected(model: Calibrated, method: Method, rounded: Rounded | None = None
     return write(graph, ranges, scheme, steps=steps)
 
 
-def _rounded(model: Calibrated, method: Method) -> onnx.ModelProto:
+def _rounded(model: CalibratedGraph, method: Method) -> onnx.ModelProto:
     return write(model.rounded.model, model.ranges(method), model.scheme, steps=model.rounded.steps)
 
 
-def float_layers(model: Calibrated, method: Method, judge: Judge) -> tuple[list[str], Mapping[str, float]] | str:
+def float_layers(model: CalibratedGraph, method: Method, judge: Judge) -> tuple[list[str], Mapping[str, float]] | str:
     """Find the fewest layers that have to stay in float.
 
     Each layer is quantised alone to rank them. How many of the worst stay in float is found by bisection, and those
@@ -236,7 +236,7 @@ def float_layers(model: Calibrated, method: Method, judge: Judge) -> tuple[list[
 
 
 def mixed_graphs(
-    model: Calibrated, method: Method, kept: list[str], alone: Mapping[str, float]
+    model: CalibratedGraph, method: Method, kept: list[str], alone: Mapping[str, float]
 ) -> tuple[list[Made], dict[str, str]]:
     """Quantise all layers but some, plain and with rounded weights.
 
@@ -256,12 +256,12 @@ def mixed_graphs(
     return [*made, Made(name="mixed-adaround", family="mixed", graph=graph, how=how)], {}
 
 
-def _only(model: Calibrated, name: str) -> Scheme:
+def _only(model: CalibratedGraph, name: str) -> Scheme:
     others = [node.name for node in model.graph.graph.node if node.op_type in OPERATORS and node.name != name]
     return replace(model.scheme, exclude=tuple(others))
 
 
-def _without(model: Calibrated, kept: Iterable[str]) -> Scheme:
+def _without(model: CalibratedGraph, kept: Iterable[str]) -> Scheme:
     """Make a scheme that leaves some layers in float, and with them what no longer stands between integer nodes."""
     graph, names = from_proto(model.graph).graph, set(model.layer_names())
     alone = set(kept)

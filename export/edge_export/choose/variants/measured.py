@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_export.choose.variants.data import Recording
+from edge_export.choose.variants.data import CallSequence
 from edge_export.choose.variants.graph import by_row_copy
 from edge_export.choose.variants.source import Flow, Format, engine_of, load, run_through
 from edge_export.graph.onnx_graph.model import Array
@@ -31,7 +31,7 @@ TIMED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class MeasuredFile:
     """A model file to measure.
 
     Attributes:
@@ -62,7 +62,7 @@ class Measured:
         reason: why it did not run.
     """
 
-    file: File
+    file: MeasuredFile
     db: float = -math.inf
     accuracy: float | None = None
     changed: float | None = None
@@ -92,7 +92,11 @@ class Results:
 
 
 def measure_files(
-    float_file: File, files: Sequence[File], held_out: Sequence[Recording], flow: Flow, plan: TimingPlan | None = None
+    float_file: MeasuredFile,
+    files: Sequence[MeasuredFile],
+    held_out: Sequence[CallSequence],
+    flow: Flow,
+    plan: TimingPlan | None = None,
 ) -> Results:
     """Measure the float file and each variant.
 
@@ -148,7 +152,7 @@ def _plan(files: int, call_s: float) -> TimingPlan:
 
 
 def answers_of(
-    format_: Format, model: bytes, recordings: Sequence[Recording], flow: Flow
+    format_: Format, model: bytes, recordings: Sequence[CallSequence], flow: Flow
 ) -> tuple[list[Array], dict[str, Array]]:
     """Ask a file about recordings, each from fresh states.
 
@@ -178,13 +182,13 @@ def worst_db(expected: Sequence[Array], given: Sequence[Array]) -> float:
     return min((sqnr_db(a, b) for a, b in floats), default=math.inf)
 
 
-def labels_of(recordings: Sequence[Recording]) -> Array | None:
+def labels_of(recordings: Sequence[CallSequence]) -> Array | None:
     """Return the right class of each call, or None where some have none."""
     found = [one.labels for one in recordings]
     return None if any(labels is None for labels in found) else np.concatenate([x for x in found if x is not None])
 
 
-def _compared(file: File, expected: Sequence[Array], given: Sequence[Array], labels: Array | None) -> Measured:
+def _compared(file: MeasuredFile, expected: Sequence[Array], given: Sequence[Array], labels: Array | None) -> Measured:
     shapes = [array.shape for array in given]
     if shapes != [array.shape for array in expected]:
         wanted = ", ".join(str(array.shape) for array in expected)
@@ -202,7 +206,7 @@ def classes(answers: Array) -> Array:
     return rows.argmax(axis=1) if rows.shape[1] > 1 else (rows[:, 0] > 0.5).astype(np.int64)
 
 
-def _candidate(name: str, file: File, calls: Mapping[str, Array]) -> TimedModel:
+def _candidate(name: str, file: MeasuredFile, calls: Mapping[str, Array]) -> TimedModel:
     model = by_row_copy(file.model, calls) if file.format == "onnx" else file.model
     loaded = load(file.format, file.model)
     order = [spec.name for spec in loaded.inputs]

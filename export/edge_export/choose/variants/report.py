@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from edge_export.choose.variants.decide import Decision, Rule, fastest
+from edge_export.choose.variants.decide import FileDecision, Rule, fastest
 from edge_export.choose.variants.measured import SLOWER, Measured, Results
 
 NAME = "quantize-report.md"
 
 
-def rows(results: Results, decisions: Sequence[Decision]) -> list[tuple[str, ...]]:
+def rows(results: Results, decisions: Sequence[FileDecision]) -> list[tuple[str, ...]]:
     """Cells of the table, the heading first."""
     labelled = results.labelled > 0
     head = ("file", "bytes", "of float", "SNR dB", *(("accuracy %", "changed %") if labelled else ()), "median us",
@@ -56,7 +56,7 @@ def text(table: Sequence[Sequence[str]]) -> str:
 def markdown(
     name: str,
     results: Results,
-    decisions: Sequence[Decision],
+    decisions: Sequence[FileDecision],
     missing: Mapping[str, str],
     rule: Rule,
     notes: Sequence[str],
@@ -118,7 +118,7 @@ def _rule(results: Results, rule: Rule) -> str:
     return f"Written: {limit}, and not slower than float."
 
 
-def _summary(results: Results, best: Decision | None, written: Mapping[str, str]) -> str:
+def _summary(results: Results, best: FileDecision | None, written: Mapping[str, str]) -> str:
     if best is None or best.measured.timing is None:
         return "No variant is within the loss, not slower than the float file and a gain: keep the float file."
     one, ratio = best.measured, best.measured.timing.ratio

@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 
 from edge_export.choose.variants import make, report, weights_only
-from edge_export.choose.variants.budget import Budget, OutOfTimeError
-from edge_export.choose.variants.data import Recording, Split, split, thinned
-from edge_export.choose.variants.decide import Decision, Rule, decide
+from edge_export.choose.variants.budget import OutOfTimeError, TimeBudget
+from edge_export.choose.variants.data import CallSequence, RecordingSplit, split, thinned
+from edge_export.choose.variants.decide import FileDecision, Rule, decide
 from edge_export.choose.variants.graph import examples_of, file_of, float_graph
 from edge_export.choose.variants.judge import RecordedJudge
-from edge_export.choose.variants.make import Calibrated, Made
-from edge_export.choose.variants.measured import FLOAT, File, Results, answers_of, measure_files
-from edge_export.choose.variants.source import Flow, Format, Source, flow_of
+from edge_export.choose.variants.make import CalibratedGraph, Made
+from edge_export.choose.variants.measured import FLOAT, MeasuredFile, Results, answers_of, measure_files
+from edge_export.choose.variants.source import FloatModel, Flow, Format, flow_of
 from edge_export.graph.quantize import Scheme
 from edge_export.graph.quantize.int8_type import int8_type
 from edge_runtime.base.hardware.discovery import this_device
@@ -61,7 +61,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class VariantOutcome:
     """Result of a run.
 
     Attributes:
@@ -74,7 +74,7 @@ class Outcome:
     """
 
     results: Results
-    decisions: tuple[Decision, ...]
+    decisions: tuple[FileDecision, ...]
     missing: Mapping[str, str]
     written: Mapping[str, Path]
     table: str
@@ -82,12 +82,12 @@ class Outcome:
 
 
 def quantize_model(
-    source: Source,
-    recordings: Sequence[Recording],
+    source: FloatModel,
+    recordings: Sequence[CallSequence],
     folder: Path,
     settings: Settings,
     clock: Clock = SystemClock(),  # noqa: B008 - has no state
-) -> Outcome:
+) -> VariantOutcome:
     """Make, measure and write the variants of a model.
 
     Args:
@@ -104,7 +104,7 @@ def quantize_model(
     parts = split(recordings)
     flow = flow_of(source, recordings[0].inputs)
     first = parts.calibration[0].part(slice(0, 8))
-    budget = Budget(settings.seconds, clock)
+    budget = TimeBudget(settings.seconds, clock)
     started = clock.monotonic()
     answers_of(source.format, source.model, [first], flow)
     counts = _Counts.of((clock.monotonic() - started) / len(first), settings.seconds)
@@ -114,13 +114,13 @@ def quantize_model(
         parts.held_out, counts.labelled if labelled else min(HELD_OUT, counts.labelled), contiguous=bool(flow.states)
     )
     work = _Work(source, settings, flow, calibration, counts, budget)
-    files: list[File] = []
+    files: list[MeasuredFile] = []
     missing: dict[str, str] = {}
     for format_ in settings.formats or (source.format,):
         own, reasons = work.files(format_)
         files += own
         missing.update(reasons)
-    given = File(name=FLOAT, family=FLOAT, format=source.format, model=source.model, how="as it came")
+    given = MeasuredFile(name=FLOAT, family=FLOAT, format=source.format, model=source.model, how="as it came")
     results = measure_files(given, files, held_out, flow, settings.plan)
     decisions = decide(results, settings.rule)
     written = _write(folder, source, decisions)
@@ -129,7 +129,9 @@ def quantize_model(
     names = {name: path.name for name, path in written.items()}
     path.write_text(report.markdown(source.name, results, decisions, missing, settings.rule, notes, names), "utf-8")
     table = report.text(report.rows(results, decisions))
-    return Outcome(results=results, decisions=decisions, missing=missing, written=written, table=table, report=path)
+    return VariantOutcome(
+        results=results, decisions=decisions, missing=missing, written=written, table=table, report=path
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,12 +168,12 @@ class _Work:
 
     def __init__(
         self,
-        source: Source,
+        source: FloatModel,
         settings: Settings,
         flow: Flow,
-        calibration: Sequence[Recording],
+        calibration: Sequence[CallSequence],
         counts: _Counts,
-        budget: Budget,
+        budget: TimeBudget,
     ) -> None:
         self._budget = budget
         self._source, self._settings, self._flow, self._counts = source, settings, flow, counts
@@ -181,7 +183,7 @@ class _Work:
         try:
             inner = split(calibration)
         except ConfigError:  # too few calls to part again
-            inner = Split(calibration=tuple(calibration), held_out=tuple(calibration), how="")
+            inner = RecordingSplit(calibration=tuple(calibration), held_out=tuple(calibration), how="")
         _, self._tuning_calls = answers_of(source.format, source.model, inner.calibration, flow)
         self._choice = thinned(inner.held_out, counts.choice, contiguous=bool(flow.states))
         self._expected, _ = answers_of(source.format, source.model, self._choice, flow)
@@ -190,7 +192,7 @@ class _Work:
                 "the model answers with NaN or infinity to the recordings; give it what it was trained on"
             )
 
-    def files(self, format_: Format) -> tuple[list[File], dict[str, str]]:
+    def files(self, format_: Format) -> tuple[list[MeasuredFile], dict[str, str]]:
         """Write every variant in one format.
 
         Returns:
@@ -206,7 +208,7 @@ class _Work:
                 missing[one.name] = str(error)
             else:
                 files.append(
-                    File(name=f"{one.name}{mark}", family=one.family, format=format_, model=model, how=one.how)
+                    MeasuredFile(name=f"{one.name}{mark}", family=one.family, format=format_, model=model, how=one.how)
                 )
         return files, {f"{name}{mark}": reason for name, reason in missing.items()}
 
@@ -252,7 +254,7 @@ class _Work:
     def _integers(self, scheme: Scheme, judge: RecordedJudge) -> tuple[list[Made], dict[str, str]]:
         """Make the graphs whose layers compute in integers, all or some."""
         model, tuning = (
-            Calibrated(
+            CalibratedGraph(
                 graph=self._graph, examples=examples_of(self._graph, calls), scheme=scheme, seen=self._counts.seen,
                 budget=self._budget,
             )
@@ -288,7 +290,7 @@ def scheme_for(format_: Format, weight_bits: Literal[7, 8] | None) -> Scheme:
     return Scheme(activations="uint8" if unsigned else "int8", weight_bits=weight_bits or (7 if saturates else 8))
 
 
-def _write(folder: Path, source: Source, decisions: Sequence[Decision]) -> dict[str, Path]:
+def _write(folder: Path, source: FloatModel, decisions: Sequence[FileDecision]) -> dict[str, Path]:
     """Write what was chosen, under its family's name."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
@@ -302,12 +304,12 @@ def _write(folder: Path, source: Source, decisions: Sequence[Decision]) -> dict[
 
 
 def _notes(
-    parts: Split,
-    calibration: Sequence[Recording],
-    held_out: Sequence[Recording],
+    parts: RecordingSplit,
+    calibration: Sequence[CallSequence],
+    held_out: Sequence[CallSequence],
     flow: Flow,
     settings: Settings,
-    source: Source,
+    source: FloatModel,
 ) -> list[str]:
     used = f"{sum(map(len, calibration))} calls to calibrate, {sum(map(len, held_out))} held out"
     notes = [f"Data: {parts.how}. Used: {used}."]

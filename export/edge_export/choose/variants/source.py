@@ -31,7 +31,7 @@ _INTEGERS = frozenset({"QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FloatModel:
     """A float model.
 
     Attributes:
@@ -53,7 +53,7 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> FloatModel:
     """Read an ONNX or TensorFlow Lite file with float weights.
 
     Raises:
@@ -96,7 +96,7 @@ def open_source(path: Path) -> Source:
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from error
     try:
-        return Source(
+        return FloatModel(
             name=path.stem, format=format_, model=model, inputs=loaded.inputs, outputs=loaded.outputs, graph=graph
         )
     finally:
@@ -149,7 +149,7 @@ class Flow:
     batched: bool
 
 
-def flow_of(source: Source, given: Mapping[str, Array]) -> Flow:
+def flow_of(source: FloatModel, given: Mapping[str, Array]) -> Flow:
     """Say which inputs are states: those without data that an output of the same type and sizes feeds.
 
     Args:
@@ -168,7 +168,7 @@ def flow_of(source: Source, given: Mapping[str, Array]) -> Flow:
     return Flow(states=states, answers=answers, batched=rows and not states)
 
 
-def _fed_by(spec: TensorSpec, source: Source, taken: Mapping[str, int]) -> int:
+def _fed_by(spec: TensorSpec, source: FloatModel, taken: Mapping[str, int]) -> int:
     """Find the output that feeds a state: the last that fits, as long as one is left for an answer."""
     free = [i for i in range(len(source.outputs)) if i not in taken.values()]
     fitting = [i for i in free if _may_feed(source.outputs[i], spec)]

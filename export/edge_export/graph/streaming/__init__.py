@@ -54,7 +54,7 @@ kept as the integers between layers, one scale in and out, and the answers are t
 
 from edge_export.graph.streaming.convert import to_streaming
 from edge_export.graph.streaming.int8 import QuantizedStreaming, collect_along, quantize_streaming
-from edge_export.graph.streaming.model import State, StreamingModel
+from edge_export.graph.streaming.model import StreamingModel, StreamState
 from edge_export.graph.streaming.plan import Mode, NodeCost
 from edge_export.graph.streaming.runner import Parity, StreamingRunner, parity
 
@@ -63,7 +63,7 @@ __all__ = [
     "NodeCost",
     "Parity",
     "QuantizedStreaming",
-    "State",
+    "StreamState",
     "StreamingModel",
     "StreamingRunner",
     "collect_along",

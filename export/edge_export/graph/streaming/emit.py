@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_export.graph.streaming.frames import Interval
-from edge_export.graph.streaming.model import State
+from edge_export.graph.streaming.model import StreamState
 from edge_export.graph.streaming.plan import Plan
 from edge_export.graph.streaming.rules_layout import frames_picked
 from edge_export.graph.streaming.step import Run
@@ -37,7 +37,7 @@ class GraphWriter:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.graph = plan.graph
-        self.states: list[State] = []
+        self.states: list[StreamState] = []
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._names: dict[str, str] = {}
@@ -174,14 +174,14 @@ class GraphWriter:
         self._next(state, last)
         self._pieces[name] = [*others, (first, stop, joined)]
 
-    def _state(self, shape: tuple[int, ...], initial: Array) -> State:
-        state = State(
+    def _state(self, shape: tuple[int, ...], initial: Array) -> StreamState:
+        state = StreamState(
             name=f"state_{len(self.states)}", shape=tuple(map(int, shape)), dtype=initial.dtype.name, initial=initial
         )
         self.states.append(state)
         return state
 
-    def _next(self, state: State, results: list[str]) -> None:
+    def _next(self, state: StreamState, results: list[str]) -> None:
         producer = self._nodes[-1]
         assert list(producer.output) == results
         producer.output[0] = state.output

@@ -11,7 +11,7 @@ from edge_export.graph.streaming.window_graph import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StreamState:
     """One tensor that an update hands to the next.
 
     Attributes:
@@ -50,7 +50,7 @@ class StreamingModel:
     """
 
     model: onnx.ModelProto
-    states: tuple[State, ...]
+    states: tuple[StreamState, ...]
     hop: int
     window: int
     mode: Mode

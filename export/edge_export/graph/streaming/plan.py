@@ -17,7 +17,7 @@ import onnx
 from edge_export.graph.streaming import recurrent, rules_kernel, rules_layout, rules_pointwise
 from edge_export.graph.streaming.frames import ALWAYS, Demand, Frames, Interval, Supply, supply
 from edge_export.graph.streaming.rules_layout import frames_picked
-from edge_export.graph.streaming.step import Rule, Step
+from edge_export.graph.streaming.step import FrameStep, Rule
 from edge_export.graph.streaming.window_graph import WindowGraph, attributes, inputs_of, label
 from edge_runtime.errors import ConfigError
 
@@ -52,7 +52,7 @@ class Plan:
     mode: Mode
     frames: dict[str, Frames] = field(default_factory=dict)
     """Tensors with a time axis."""
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, FrameStep] = field(default_factory=dict)
     """Nodes that go frame by frame, by position."""
     cells: dict[int, recurrent.Cell] = field(default_factory=dict)
     """Nodes that carry a state of their own."""
@@ -151,7 +151,7 @@ def _forwards(plan: Plan) -> None:
             plan.reasons[position] = _why_whole(node, timed, _changing(plan, node))
 
 
-def _frame_by_frame(plan: Plan, node: onnx.NodeProto, timed: dict[int, Frames]) -> Step | None:
+def _frame_by_frame(plan: Plan, node: onnx.NodeProto, timed: dict[int, Frames]) -> FrameStep | None:
     """Return how a node goes frame by frame, None if it does not."""
     rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     return rule(plan.graph, node, timed) if rule and not _changing(plan, node) else None
@@ -170,7 +170,7 @@ def _add_cell(plan: Plan, position: int, node: onnx.NodeProto, timed: dict[int, 
     plan.frames[node.output[0]] = timed[0].moved(axis=0, batch=2)
 
 
-def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: Step) -> None:
+def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: FrameStep) -> None:
     """Let a node go frame by frame, and give its results their time axis.
 
     1. A hop that is no whole number of frames: all frames are new in every window, which a stream does not have, and
@@ -196,7 +196,7 @@ def _add_step(plan: Plan, position: int, node: onnx.NodeProto, step: Step) -> No
     plan.frames.update((name, joint) for name in node.output if name)
 
 
-def _joint(step: Step, results: list[Frames]) -> Frames:
+def _joint(step: FrameStep, results: list[Frames]) -> Frames:
     """Join the time axes of several inputs: frames that each gives; all are new where the strides differ."""
     joint = replace(
         results[0],
@@ -266,7 +266,7 @@ def _ask_step(plan: Plan, position: int, node: onnx.NodeProto, demands: dict[str
             demands[name].add(plan.clipped(name, step.reach.read_by(run)))
 
 
-def _with_input(plan: Plan, step: Step, sources: list[str], run: Interval) -> Interval:
+def _with_input(plan: Plan, step: FrameStep, sources: list[str], run: Interval) -> Interval:
     """Lengthen a run by frames that see a sample where it lies in padding altogether."""
     while True:
         seen = [plan.clipped(name, step.reach.read_by(run)) for name in sources]

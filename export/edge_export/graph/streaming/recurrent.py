@@ -16,7 +16,7 @@ OPERATORS = ("GRU", "LSTM", "RNN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class _Memory:
     """One state of a layer.
 
     Attributes:
@@ -34,7 +34,7 @@ class Memory:
 class Cell:
     """A recurrent layer: its input is (frames, batch, features), its states (1, batch, hidden)."""
 
-    memories: tuple[Memory, ...]
+    memories: tuple[_Memory, ...]
 
 
 def cell(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Cell:
@@ -60,5 +60,5 @@ def cell(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) 
             if given is None or not (given == given[:1, :1]).all():
                 raise ConfigError(f"{label(node)} starts from '{name}', which is not the same for all; start from zero")
             initial = given[0, 0].astype(np.float32)
-        memories.append(Memory(source=source, result=result, initial=initial))
+        memories.append(_Memory(source=source, result=result, initial=initial))
     return Cell(memories=tuple(memories))

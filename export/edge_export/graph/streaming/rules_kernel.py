@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from edge_export.graph.streaming.frames import Frames, Reach
-from edge_export.graph.streaming.step import Rule, Run, Step, Writer
+from edge_export.graph.streaming.step import FrameStep, Rule, Run, Writer
 from edge_export.graph.streaming.window_graph import WindowGraph, attributes
 
 _FEW = 16
@@ -60,7 +60,7 @@ def kernel_of(graph: WindowGraph, node: onnx.NodeProto) -> Kernel:
     return Kernel(sizes=sizes, strides=strides, dilations=dilations, begins=tuple(pads[:many]), ends=tuple(pads[many:]))
 
 
-def _kernel(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _kernel(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     frames = timed[0]
     if set(timed) != {0} or frames.axis < 2 or frames.batch != 0 or len(node.output) != 1:
         return None
@@ -83,7 +83,7 @@ def _kernel(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames
             return _planar(writer, node, inputs, pads)
         return writer.copy(node, inputs, pads=pads, auto_pad="NOTSET")
 
-    return Step(reach=kernel.reach(place), axis=frames.axis, batch=0, build=build)
+    return FrameStep(reach=kernel.reach(place), axis=frames.axis, batch=0, build=build)
 
 
 def _planar(writer: Writer, node: onnx.NodeProto, inputs: list[str], pads: list[int]) -> list[str]:

@@ -13,18 +13,18 @@ import numpy as np
 import onnx
 
 from edge_export.graph.streaming.frames import Frames, Reach
-from edge_export.graph.streaming.step import Rule, Run, Step, Writer, copied, passed_on
+from edge_export.graph.streaming.step import FrameStep, Rule, Run, Writer, copied, passed_on
 from edge_export.graph.streaming.window_graph import WindowGraph, attributes
 
 
-def _transpose(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _transpose(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     rank = len(graph.shapes[node.input[0]])
     order = list(attributes(node).get("perm", reversed(range(rank))))
     axis, batch = order.index(timed[0].axis), order.index(timed[0].batch)
-    return Step(reach=Reach(), axis=axis, batch=batch, build=copied, keeps=batch == 0)
+    return FrameStep(reach=Reach(), axis=axis, batch=batch, build=copied, keeps=batch == 0)
 
 
-def _reshape(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _reshape(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     """Reshape, Flatten, Squeeze and Unsqueeze, as far as time stays an axis of its own."""
     if set(timed) != {0}:
         return None
@@ -40,7 +40,7 @@ def _reshape(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frame
         target[batch] = writer.graph.batch or -1
         return writer.node("Reshape", [inputs[0], writer.integers(target)])
 
-    return Step(reach=Reach(), axis=axis, batch=batch, build=build, keeps=batch == 0)
+    return FrameStep(reach=Reach(), axis=axis, batch=batch, build=build, keeps=batch == 0)
 
 
 def _place(source: tuple[int, ...], result: tuple[int, ...], axis: int) -> int | None:
@@ -52,24 +52,24 @@ def _place(source: tuple[int, ...], result: tuple[int, ...], axis: int) -> int |
     return None
 
 
-def _concat(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _concat(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     frames = timed[min(timed)]
     alike = all((f.axis, f.batch, f.length) == (frames.axis, frames.batch, frames.length) for f in timed.values())
     axis = attributes(node)["axis"] % len(graph.shapes[node.output[0]])
     if len(timed) != len(node.input) or not alike or axis in (frames.axis, frames.batch):
         return None
-    return Step(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
+    return FrameStep(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
 
 
-def _split(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _split(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     frames = timed[0]
     axis = attributes(node).get("axis", 0) % len(graph.shapes[node.input[0]])
     if axis in (frames.axis, frames.batch):
         return None
-    return Step(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
+    return FrameStep(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
 
 
-def _gather(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _gather(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     """Channels by number; frames by number are `frames_picked`."""
     if set(timed) != {0}:
         return None
@@ -78,7 +78,7 @@ def _gather(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames
     if axis in (frames.axis, frames.batch) or graph.constant(node, 1) is None:
         return None
     more = len(picked) - 1
-    return Step(
+    return FrameStep(
         reach=Reach(),
         axis=frames.axis + more * (frames.axis > axis),
         batch=frames.batch + more * (frames.batch > axis),
@@ -101,7 +101,7 @@ def frames_picked(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, 
     return np.where(numbers < 0, numbers + frames.length, numbers)
 
 
-def _slice(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _slice(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     given = [graph.constant(node, position) for position in (1, 2, 3, 4)]
     starts, ends = given[:2]
     if set(timed) != {0} or starts is None or ends is None:  # rule 1
@@ -131,10 +131,12 @@ def _slice(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]
         return writer.node("Slice", [inputs[0], columns[0], columns[1], writer.integers(list(cuts)), columns[2]])
 
     reach = Reach(stride=stride, size=1, before=-start)
-    return Step(reach=reach, axis=frames.axis, batch=frames.batch, build=build, keeps=bool(cuts) and frames.batch == 0)
+    return FrameStep(
+        reach=reach, axis=frames.axis, batch=frames.batch, build=build, keeps=bool(cuts) and frames.batch == 0
+    )
 
 
-def _pad(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _pad(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     pads, frames = graph.constant(node, 1), timed[0]
     if set(timed) != {0} or pads is None or attributes(node).get("mode", b"constant") != b"constant":
         return None
@@ -158,7 +160,9 @@ def _pad(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) 
         value = [inputs[2]] if len(inputs) > 2 else []
         return writer.copy(node, [inputs[0], writer.integers(flat), *value])
 
-    return Step(reach=Reach(before=before), axis=frames.axis, batch=frames.batch, build=build, keeps=frames.batch == 0)
+    return FrameStep(
+        reach=Reach(before=before), axis=frames.axis, batch=frames.batch, build=build, keeps=frames.batch == 0
+    )
 
 
 RULES: dict[str, Rule] = {

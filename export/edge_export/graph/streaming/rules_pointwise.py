@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from edge_export.graph.streaming.frames import Frames, Reach
-from edge_export.graph.streaming.step import Rule, Step, copied
+from edge_export.graph.streaming.step import FrameStep, Rule, copied
 from edge_export.graph.streaming.window_graph import WindowGraph, attributes
 
 _UNARY = (
@@ -29,18 +29,18 @@ _REDUCTIONS = (
 )  # fmt: skip
 
 
-def _unary(_: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _unary(_: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     if set(timed) != {0} or (node.op_type == "Dropout" and len(node.output) > 1):
         return None
     return _alike(timed[0])
 
 
-def _alike(frames: Frames) -> Step:
+def _alike(frames: Frames) -> FrameStep:
     # A state has the batch in front; a tensor that has it elsewhere comes from one that can be kept.
-    return Step(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
+    return FrameStep(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=frames.batch == 0)
 
 
-def _broadcast(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _broadcast(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     shapes = [graph.shapes[name] for name in node.input]
     rank = max(map(len, shapes))
     # Broadcasting counts axes from the back.
@@ -54,16 +54,16 @@ def _broadcast(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Fra
         # What differs from frame to frame but does not move with them makes the same sample mean different things.
         if position not in timed and len(shape) >= -axis and shape[axis] != 1:
             return None
-    return Step(reach=Reach(), axis=rank + axis, batch=rank + batch, build=copied, keeps=rank + batch == 0)
+    return FrameStep(reach=Reach(), axis=rank + axis, batch=rank + batch, build=copied, keeps=rank + batch == 0)
 
 
-def _batch_normalization(_: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _batch_normalization(_: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     if set(timed) != {0} or timed[0].axis == 1 or attributes(node).get("training_mode", 0):
         return None
     return _alike(timed[0])
 
 
-def _along_axis(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _along_axis(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     """Softmax and what else works along one axis."""
     rank = len(graph.shapes[node.input[0]])
     # Before operator set 13 Softmax flattened what lies behind the axis; such sets are refused.
@@ -72,14 +72,14 @@ def _along_axis(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Fr
     return _alike(timed[0])
 
 
-def _layer_normalization(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _layer_normalization(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     first = attributes(node).get("axis", -1) % len(graph.shapes[node.input[0]])
     if set(timed) != {0} or max(timed[0].axis, timed[0].batch) >= first or len(node.output) > 1:
         return None
     return _alike(timed[0])
 
 
-def _reduction(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _reduction(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     settings = attributes(node)
     given = settings["axes"] if "axes" in settings else graph.constant(node, 1)
     if set(timed) != {0} or given is None or not len(given):
@@ -92,10 +92,10 @@ def _reduction(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Fra
     if not settings.get("keepdims", 1):
         axis -= sum(a < axis for a in axes)
         batch -= sum(a < batch for a in axes)
-    return Step(reach=Reach(), axis=axis, batch=batch, build=copied, keeps=batch == 0)
+    return FrameStep(reach=Reach(), axis=axis, batch=batch, build=copied, keeps=batch == 0)
 
 
-def _matmul(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _matmul(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     if len(timed) != 1:
         return None
     (position, frames), *_ = timed.items()
@@ -106,7 +106,7 @@ def _matmul(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames
     return _alike(frames)
 
 
-def _quantize(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> Step | None:
+def _quantize(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Frames]) -> FrameStep | None:
     if set(timed) != {0}:
         return None
     settings, frames = attributes(node), timed[0]
@@ -117,7 +117,7 @@ def _quantize(graph: WindowGraph, node: onnx.NodeProto, timed: Mapping[int, Fram
     # Integers are kept, not the floats they stand for: a state of a quarter of the bytes, and the convolution behind
     # it still sees DequantizeLinear as its own input, which is how engines recognise an integer one.
     keeps = node.op_type == "QuantizeLinear" and frames.batch == 0
-    return Step(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=keeps)
+    return FrameStep(reach=Reach(), axis=frames.axis, batch=frames.batch, build=copied, keeps=keeps)
 
 
 RULES: dict[str, Rule] = {

@@ -54,7 +54,7 @@ Build = Callable[[Writer, onnx.NodeProto, list[str], Run], list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class FrameStep:
     """An operator that goes frame by frame.
 
     Attributes:
@@ -72,7 +72,7 @@ class Step:
     keeps: bool = True
 
 
-Rule = Callable[[WindowGraph, onnx.NodeProto, Mapping[int, Frames]], Step | None]
+Rule = Callable[[WindowGraph, onnx.NodeProto, Mapping[int, Frames]], FrameStep | None]
 """Says how a node goes frame by frame, given the time axes of its inputs by position, or None if it does not: then it
 sees the whole window."""
 

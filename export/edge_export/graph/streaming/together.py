@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_export.graph.streaming.model import State, StreamingModel
+from edge_export.graph.streaming.model import StreamingModel, StreamState
 
 
 def states_together(streaming: StreamingModel) -> StreamingModel:
@@ -45,16 +45,16 @@ def _without(infos: Iterable[onnx.ValueInfoProto], names: set[str]) -> list[onnx
     return [info for info in infos if info.name not in names]
 
 
-def _by_type(states: Sequence[State]) -> dict[str, list[State]]:
+def _by_type(states: Sequence[StreamState]) -> dict[str, list[StreamState]]:
     return {kind: [one for one in states if one.dtype == kind] for kind in sorted({state.dtype for state in states})}
 
 
-def _whole(kind: str, group: Sequence[State]) -> State:
+def _whole(kind: str, group: Sequence[StreamState]) -> StreamState:
     initial = np.concatenate([state.initial.reshape(-1) for state in group])
-    return State(name=f"states_{kind}", shape=initial.shape, dtype=kind, initial=initial)
+    return StreamState(name=f"states_{kind}", shape=initial.shape, dtype=kind, initial=initial)
 
 
-def _apart(graph: onnx.GraphProto, whole: State, group: Sequence[State]) -> list[onnx.NodeProto]:
+def _apart(graph: onnx.GraphProto, whole: StreamState, group: Sequence[StreamState]) -> list[onnx.NodeProto]:
     """Write what takes the states out of one tensor."""
     parts = [f"{state.name}_flat" for state in group]
     sizes = _integers(graph, f"{whole.name}_sizes", [state.initial.size for state in group])
@@ -65,7 +65,7 @@ def _apart(graph: onnx.GraphProto, whole: State, group: Sequence[State]) -> list
     return nodes
 
 
-def _joined(whole: State, group: Sequence[State]) -> list[onnx.NodeProto]:
+def _joined(whole: StreamState, group: Sequence[StreamState]) -> list[onnx.NodeProto]:
     """Write what puts the new states into one tensor."""
     ends = [f"{state.output}_flat" for state in group]
     nodes = [

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from edge_runtime.errors import ConfigError
 
 
-class Node(Protocol):
+class _Node(Protocol):
     """The part of an ``onnx.NodeProto`` that an error names; its wrapper `graph.tflite.watch.Watched` has it."""
 
     name: Any
@@ -26,7 +26,7 @@ class UnsupportedNodeError(ConfigError):
         op_type: its operator.
     """
 
-    def __init__(self, node: Node, why: str) -> None:
+    def __init__(self, node: _Node, why: str) -> None:
         self.node = node.name or (node.output[0] if node.output else "unnamed")
         self.op_type = node.op_type
         super().__init__(f"node {self.node!r} ({self.op_type}) cannot be written as TensorFlow Lite: {why}")

@@ -19,10 +19,10 @@ from edge_export.learn.features import filters
 from edge_export.recipe.feature_spec import (
     Centre,
     Chain,
-    Difference,
     FeatureShape,
     Filter,
     FilterBankSpec,
+    FirstDifference,
     FrontEnd,
     LogMelSpec,
     MfccSpec,
@@ -280,7 +280,7 @@ def build_front_end(spec: FrontEnd, *, channels: int, samples: int) -> tuple[nn.
         case Filter():
             response = np.tile(filters.impulse_response(spec)[None, None], (channels, 1, 1))
             return FixedConv(response, groups=channels), shape
-        case Difference():
+        case FirstDifference():
             kernels = [[0.0, 1.0], [-1.0, 1.0]] if spec.keep else [[-1.0, 1.0]]
             return FixedConv(np.tile(np.array(kernels)[:, None], (channels, 1, 1)), groups=channels), shape
         case SpectrogramSpec():

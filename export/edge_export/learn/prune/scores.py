@@ -17,7 +17,7 @@ Scores: TypeAlias = dict[nn.Parameter, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ScoringWindows:
     """Windows by whose loss numbers are judged; some hundred of training groups are enough.
 
     Attributes:
@@ -33,7 +33,7 @@ class Evidence:
             raise ConfigError(f"{len(self.x)} windows and {len(self.y)} labels to prune by; need some, one for each")
 
 
-def parameter_scores(network: nn.Module, criterion: Criterion, evidence: Evidence | None) -> Scores:
+def parameter_scores(network: nn.Module, criterion: Criterion, evidence: ScoringWindows | None) -> Scores:
     """Score each number, in the shape of each parameter.
 
     1. ``magnitude_l1`` and ``magnitude_l2`` are the number's size and its square.

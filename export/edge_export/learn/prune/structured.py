@@ -18,7 +18,7 @@ from torch import nn  # noqa: TID251 - this is the export toolchain
 
 from edge_export.learn.networks import Size, count
 from edge_export.learn.prune.recurrent import prune_recurrent, recurrent_part
-from edge_export.learn.prune.scores import Criterion, Evidence, Scores, parameter_scores
+from edge_export.learn.prune.scores import Criterion, Scores, ScoringWindows, parameter_scores
 from edge_runtime.errors import ConfigError, one_line
 
 
@@ -94,7 +94,7 @@ def prune(
     *,
     channels: int,
     samples: int,
-    evidence: Evidence | None = None,
+    evidence: ScoringWindows | None = None,
     tune: Callable[[nn.Module], object] | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
     max_drop: float | None = None,

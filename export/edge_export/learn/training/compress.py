@@ -17,12 +17,12 @@ from edge_export.graph.onnx_graph.from_torch import to_onnx
 from edge_export.graph.quantize import Scheme
 from edge_export.graph.quantize.qat import fake_quantized, harvest, write_learned
 from edge_export.learn.networks import Calibrated
-from edge_export.learn.prune import Evidence, Pruned, Pruning, prune
+from edge_export.learn.prune import Pruned, Pruning, ScoringWindows, prune
 from edge_export.learn.training.checkpoint import load_pruned, save_weights
 from edge_export.learn.training.distill import distil
 from edge_export.learn.training.history import Curve, load_curve
 from edge_export.learn.training.loop import start
-from edge_export.learn.training.task import Task, score_of
+from edge_export.learn.training.task import TrainingTask, score_of
 from edge_export.learn.training.teacher_student import SoftLabels, Student
 from edge_export.recipe.recipe import PruneRecipe
 from edge_export.recipe.training_spec import Training
@@ -33,7 +33,7 @@ EVIDENCE = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounding:
+class RoundedStudent:
     """A student that was trained with its rounding.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rounding:
 
 
 def prune_student(
-    task: Task, student: Student, soft_labels: SoftLabels, recipe: PruneRecipe, steps: StepCache
+    task: TrainingTask, student: Student, soft_labels: SoftLabels, recipe: PruneRecipe, steps: StepCache
 ) -> tuple[Student, dict[str, Any]]:
     """Take channels out of the student, step by step, as far as validation groups allow.
 
@@ -70,7 +70,7 @@ def prune_student(
             ),
             channels=len(task.contract.channels),
             samples=task.contract.window,
-            evidence=Evidence(x=pool.x[:EVIDENCE], y=pool.y[:EVIDENCE]),
+            evidence=ScoringWindows(x=pool.x[:EVIDENCE], y=pool.y[:EVIDENCE]),
             tune=lambda network: distil(
                 network, pool, soft_labels.distillation, recipe.training, seed=task.recipe.seed + 1
             ),
@@ -104,7 +104,7 @@ def _history(pruned: Pruned) -> dict[str, Any]:
 
 
 def train_rounded(
-    task: Task,
+    task: TrainingTask,
     student: Student,
     soft_labels: SoftLabels,
     recipe: Training,
@@ -112,7 +112,7 @@ def train_rounded(
     *,
     calibration: Float32,
     weight_bits: Any,
-) -> Rounding:
+) -> RoundedStudent:
     """Train the student on with its rounding in the forward pass (quantisation-aware training).
 
     Args:
@@ -148,4 +148,4 @@ def train_rounded(
     folder = steps.run("round", inputs, make)
     graphs = {kind: onnx.load(str(folder / f"{kind}.onnx")) for kind in schemes}
     curve = load_curve(folder, "the student, trained on with its rounding")
-    return Rounding(graphs=graphs, step=folder.name, curve=curve)
+    return RoundedStudent(graphs=graphs, step=folder.name, curve=curve)

@@ -59,7 +59,7 @@ class Distillation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class DistillationSet:
     """Windows with two answers each.
 
     Attributes:
@@ -104,7 +104,7 @@ def label_pool(
     samples: int,
     hints: Featured | None = None,
     frames: int = 8,
-) -> Pool:
+) -> DistillationSet:
     """Let the teacher answer random contexts, and keep the student's part of each.
 
     Args:
@@ -125,7 +125,7 @@ def label_pool(
         ys.append(y)
         if hints is not None:
             kept.append(_hints(hints, context, samples=samples, frames=frames))
-    return Pool(
+    return DistillationSet(
         x=np.concatenate(xs),
         y=np.concatenate(ys),
         teacher=np.concatenate(answers),
@@ -135,7 +135,7 @@ def label_pool(
 
 def distil(
     student: nn.Module,
-    pool: Pool,
+    pool: DistillationSet,
     distillation: Distillation,
     training: Training,
     *,
@@ -202,7 +202,7 @@ def soft_loss(logits: torch.Tensor, y: torch.Tensor, teacher: torch.Tensor, dist
 class _WithHints(nn.Module):  # type: ignore[misc]  # torch ships no types the device's tools can see
     """A student that answers, in training, with its logits and what it makes of the teacher's features."""
 
-    def __init__(self, student: nn.Module, pool: Pool) -> None:
+    def __init__(self, student: nn.Module, pool: DistillationSet) -> None:
         super().__init__()
         if pool.hints is None:
             raise ConfigError("the pool holds no hints; label it with `hints`, or weigh hints by 0")
@@ -219,11 +219,11 @@ class _WithHints(nn.Module):  # type: ignore[misc]  # torch ships no types the d
         return (logits, self.regressor(_few(features, self.frames))) if self.training else logits
 
 
-def _learner(student: nn.Module, pool: Pool, distillation: Distillation) -> nn.Module:
+def _learner(student: nn.Module, pool: DistillationSet, distillation: Distillation) -> nn.Module:
     return _WithHints(student, pool) if distillation.hints else student
 
 
-def _draw(pool: Pool, seed: int) -> Callable[[int], Batch]:
+def _draw(pool: DistillationSet, seed: int) -> Callable[[int], Batch]:
     random = np.random.default_rng(seed)
 
     def draw(count: int) -> Batch:
@@ -234,7 +234,7 @@ def _draw(pool: Pool, seed: int) -> Callable[[int], Batch]:
     return draw
 
 
-def _loss(pool: Pool, distillation: Distillation) -> Callable[..., torch.Tensor]:
+def _loss(pool: DistillationSet, distillation: Distillation) -> Callable[..., torch.Tensor]:
     heat, share = distillation.temperature, distillation.teacher_share
     unlabelled = bool((pool.y == UNLABELLED).any())
 

@@ -11,12 +11,14 @@ import torch  # noqa: TID251 - this is the export toolchain
 from edge_export.data.dataset import Float32, Int64
 from edge_export.learn.networks.blocks import Classifier
 from edge_export.learn.networks.forest import NEVER, ForestBody
-from edge_export.learn.training.distill import Pool
+from edge_export.learn.training.distill import DistillationSet
 from edge_export.learn.training.loop import answer
 from edge_export.recipe.network_spec import Forest
 
 
-def fit_forest(network: Classifier, pool: Pool, family: Forest, *, teacher_share: float, seed: int) -> Classifier:
+def fit_forest(
+    network: Classifier, pool: DistillationSet, family: Forest, *, teacher_share: float, seed: int
+) -> Classifier:
     """Grow a forest on a pool, and put it into a network, in place.
 
     Each tree learns a random part of the pool, and is offered a random part of the features at each node. An answer is

@@ -26,7 +26,7 @@ WATCHED = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TrainingTask:
     """The recipe, and the windows that the networks learn from.
 
     Attributes:
@@ -113,7 +113,7 @@ def front_end(recipe: Recipe, windows: Float32, *, whose: Literal["teacher", "st
     return Chain(stages=stages) if stages else Raw()
 
 
-def score_of(network: nn.Module, x: Float32, task: Task) -> float:
+def score_of(network: nn.Module, x: Float32, task: TrainingTask) -> float:
     """Score a network on validation windows, given as it takes them (alone, or with their history)."""
     return score(answer(network, x), task.validation.y, task.recipe.metric)
 

@@ -21,17 +21,17 @@ from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.graph.onnx_graph.passes.temperature import ends_in_softmax, with_softmax, with_temperature
 from edge_export.learn.networks import Calibrated, Classifier, build_network
 from edge_export.learn.training.checkpoint import load_weights, save_weights
-from edge_export.learn.training.distill import Distillation, Featured, Pool, distil, label_pool
+from edge_export.learn.training.distill import Distillation, DistillationSet, Featured, distil, label_pool
 from edge_export.learn.training.embedding import check_embedding, embedding_to_onnx, fit_embedding
 from edge_export.learn.training.forest import fit_forest
 from edge_export.learn.training.history import Curve, load_curve
 from edge_export.learn.training.loop import fit_labels, start
 from edge_export.learn.training.ridge import fit_rocket
-from edge_export.learn.training.task import Task, score_of
+from edge_export.learn.training.task import TrainingTask, score_of
 from edge_export.learn.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.learn.training.teachers import Teacher as Answering
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import ClosedForm, Embedding, Forest, Rocket, TeacherFamily
+from edge_export.recipe.network_spec import ClosedForm, EmbeddingNetwork, Forest, Rocket, TeacherFamily
 from edge_export.recipe.recipe import TeacherRecipe
 from edge_export.step_cache import Say, StepCache
 from edge_runtime.clock import SystemClock
@@ -40,7 +40,7 @@ from edge_runtime.model.tuning.timing.machine import available_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teacher:
+class CloudTeacher:
     """The cloud's model.
 
     Attributes:
@@ -95,7 +95,7 @@ class SoftLabels:
         teacher: answers them.
     """
 
-    def __init__(self, task: Task, teacher: Teacher) -> None:
+    def __init__(self, task: TrainingTask, teacher: CloudTeacher) -> None:
         student = task.recipe.student
         self._task = task
         self._teacher = teacher
@@ -109,7 +109,7 @@ class SoftLabels:
         )
 
     @functools.cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> DistillationSet:
         """The windows with both answers."""
         task = self._task
         start(task.recipe.seed)
@@ -133,7 +133,7 @@ class SoftLabels:
         return featured
 
 
-def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
+def check_networks(task: TrainingTask, front: FrontEnd, student: FrontEnd) -> None:
     """Build every network once, before an hour is spent on the first of them.
 
     Args:
@@ -152,7 +152,7 @@ def check_networks(task: Task, front: FrontEnd, student: FrontEnd) -> None:
     build_network(recipe.student.network, student, channels=channels, samples=contract.window, classes=task.classes)
 
 
-def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teacher:
+def fit_teacher(task: TrainingTask, front: FrontEnd, steps: StepCache, say: Say) -> CloudTeacher:
     """Train the recipe's candidates, and the members of ensembles of the best one; take the smallest that is as good.
 
     As good is what lacks at most ``within`` of the best of all, an ensemble being larger than any single network.
@@ -187,12 +187,12 @@ def fit_teacher(task: Task, front: FrontEnd, steps: StepCache, say: Say) -> Teac
 
 def _ensemble(recipe: TeacherRecipe, family: TeacherFamily, seed: int) -> list[tuple[TeacherFamily, int]]:
     """List the members of the largest ensemble of a family; none where a single network is all there is to try."""
-    if recipe.members == 1 or isinstance(family, Embedding):
+    if recipe.members == 1 or isinstance(family, EmbeddingNetwork):
         return []
     return [(family, seed + number) for number in range(recipe.members)]
 
 
-def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache, say: Say) -> Teacher:
+def refit_teacher(task: TrainingTask, front: FrontEnd, first: CloudTeacher, steps: StepCache, say: Say) -> CloudTeacher:
     """Train the networks of a teacher again, on more groups; a given teacher stays as it is."""
     if not first.chosen:
         return first
@@ -202,22 +202,22 @@ def refit_teacher(task: Task, front: FrontEnd, first: Teacher, steps: StepCache,
 
 
 def _trained_teacher(
-    task: Task,
+    task: TrainingTask,
     members: Sequence[nn.Module],
     *,
     step: str,
     chosen: tuple[tuple[TeacherFamily, int], ...],
     tried: tuple[float, ...],
-) -> Teacher:
+) -> CloudTeacher:
     channels, samples = len(task.contract.channels), task.contract.history
 
     def at(temperature: float) -> onnx.ModelProto:
-        if any(isinstance(family, Embedding) for family, _ in chosen):
+        if any(isinstance(family, EmbeddingNetwork) for family, _ in chosen):
             (network,) = members
             return embedding_to_onnx(network, temperature)
         return to_onnx(Calibrated(members, temperature), channels=channels, samples=samples)
 
-    return Teacher(
+    return CloudTeacher(
         answers=TorchTeacher(network=Calibrated(members), output="probabilities"),
         at=at,
         step=step,
@@ -231,7 +231,7 @@ NEIGHBOURS = 8
 """Validation windows that a given teacher, or an embedding, is asked about together and one by one."""
 
 
-def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
+def given_teacher(task: TrainingTask, path: Path, cache: Path) -> CloudTeacher:
     """Load an ONNX file as a teacher.
 
     Args:
@@ -254,7 +254,7 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
     answers.answer(task.validation.contexts[:1])
     answers.check_alone(task.validation.contexts[spread(len(task.validation), NEIGHBOURS)])
     ended = canonicalise(model if output == "probabilities" else with_softmax(model))
-    return Teacher(
+    return CloudTeacher(
         answers=answers,
         # Probabilities that come from elsewhere than a softmax (an ensemble's mean) stay as they are.
         at=lambda temperature: with_temperature(ended, temperature) if ends_in_softmax(ended) else ended,
@@ -264,7 +264,7 @@ def given_teacher(task: Task, path: Path, cache: Path) -> Teacher:
 
 def _named(family: TeacherFamily) -> str:
     """Name a family and its size, or its file."""
-    size = family.file.name if isinstance(family, Embedding) else f"width {family.width:g}"
+    size = family.file.name if isinstance(family, EmbeddingNetwork) else f"width {family.width:g}"
     return f"{type(family).__name__} {size}"
 
 
@@ -274,7 +274,7 @@ def smallest_within(scores: Sequence[float], within: float) -> int:
 
 
 def _train_members(
-    task: Task, front: FrontEnd, wanted: Sequence[tuple[TeacherFamily, int]], steps: StepCache, say: Say
+    task: TrainingTask, front: FrontEnd, wanted: Sequence[tuple[TeacherFamily, int]], steps: StepCache, say: Say
 ) -> tuple[_Member, ...]:
     """Train networks of these families and seeds, each in a process of its own where there are cores for it.
 
@@ -295,7 +295,7 @@ def _train_members(
     return tuple(_teacher_member(task, front, family, seed, steps) for family, seed in wanted)
 
 
-def _train_in_child(job: tuple[Task, FrontEnd, TeacherFamily, int, Path, dict[str, str]]) -> list[str]:
+def _train_in_child(job: tuple[TrainingTask, FrontEnd, TeacherFamily, int, Path, dict[str, str]]) -> list[str]:
     """Leave one network among the finished steps; what would have been said."""
     task, front, family, seed, folder, versions = job
     lines: list[str] = []
@@ -303,7 +303,7 @@ def _train_in_child(job: tuple[Task, FrontEnd, TeacherFamily, int, Path, dict[st
     return lines
 
 
-def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: int, steps: StepCache) -> _Member:
+def _teacher_member(task: TrainingTask, front: FrontEnd, family: TeacherFamily, seed: int, steps: StepCache) -> _Member:
     recipe, contract = task.recipe, task.contract
     channels, samples = len(contract.channels), contract.history
 
@@ -315,7 +315,7 @@ def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: in
         sampler = task.sampler(seed)
         if isinstance(family, Rocket):
             trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
-        elif isinstance(family, Embedding):
+        elif isinstance(family, EmbeddingNetwork):
             trained = fit_embedding(network(), *task.known(family.windows, seed))
         else:
             assert recipe.teacher.training is not None, "the recipe was checked"
@@ -330,13 +330,15 @@ def _teacher_member(task: Task, front: FrontEnd, family: TeacherFamily, seed: in
     return _Member(load_weights(network(), folder / "weights.npz"), curve)
 
 
-def _member_inputs(task: Task, front: FrontEnd, family: TeacherFamily, seed: int) -> dict[str, object]:
+def _member_inputs(task: TrainingTask, front: FrontEnd, family: TeacherFamily, seed: int) -> dict[str, object]:
     training = task.recipe.teacher.training
     kind = type(family).__name__
     return {**_inputs(task, front), "family": family, "kind": kind, "seed": seed, "training": training}
 
 
-def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: SoftLabels, steps: StepCache) -> Student:
+def fit_student(
+    task: TrainingTask, front: FrontEnd, teacher: CloudTeacher, soft_labels: SoftLabels, steps: StepCache
+) -> Student:
     """Train the device's network, behind its own front end, on the teacher's answers and the labels."""
     recipe, contract = task.recipe, task.contract
     student = recipe.student
@@ -378,7 +380,7 @@ def fit_student(task: Task, front: FrontEnd, teacher: Teacher, soft_labels: Soft
     return Student(network=trained, step=folder.name, blank=network, curve=curve)
 
 
-def _inputs(task: Task, front: FrontEnd) -> dict[str, object]:
+def _inputs(task: TrainingTask, front: FrontEnd) -> dict[str, object]:
     """List the inputs that every network's training depends on."""
     recipe = task.recipe
     return {

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_export.package.card.fitting import Fitted
 from edge_export.package.card.spec import Card
-from edge_export.package.card.step import Step
+from edge_export.package.card.step import StepSamples
 from edge_runtime.errors import ConfigError
 from edge_runtime.manifest import AnyOutput, MultiLabelOutput, OutputContract
 from edge_runtime.manifest.outputs import (
@@ -31,7 +31,7 @@ NO_CLASSES = (
 )
 
 
-class Task(NamedTuple):
+class ManifestTask(NamedTuple):
     """A card's task, for a manifest."""
 
     stages: tuple[Stage, ...]
@@ -72,7 +72,7 @@ class _Track:
         self.name, self.shape, self.rows = stage.name, shape, rows
 
 
-def complete(card: Card, fitted: Fitted) -> Task:
+def complete(card: Card, fitted: Fitted) -> ManifestTask:
     """Add the stages that a task needs, and fill in of its output contract what the tracks say.
 
     Raises:
@@ -88,7 +88,7 @@ def complete(card: Card, fitted: Fitted) -> Task:
         total = sum(followed.rows[name] * math.prod(followed.shapes[name]) for name in task.of)
         output = _filled(card, (total,), fitted.step)
         _check_shape(output, (total,), card)
-        return Task(tuple(fitted.stages), task.of, output)
+        return ManifestTask(tuple(fitted.stages), task.of, output)
     track = _Track(fitted, task.of[0] if task.of else last)
     if task.reconstructs:
         track.add(_difference(fitted, track.name, task.reconstructs, task.error), (1,), 1)
@@ -103,7 +103,7 @@ def complete(card: Card, fitted: Fitted) -> Task:
     if output.shape != track.answer:
         _split(track, output.shape)
     _check_shape(output, track.answer, card)
-    return Task(tuple(track.stages), () if track.name == track.stages[-1].tracks[0] else (track.name,), output)
+    return ManifestTask(tuple(track.stages), () if track.name == track.stages[-1].tracks[0] else (track.name,), output)
 
 
 def _activate(card: Card, track: _Track) -> None:
@@ -123,7 +123,7 @@ def _activate(card: Card, track: _Track) -> None:
     track.add(stage, (2,) if pair else track.shape, track.rows)
 
 
-def _filled(card: Card, answer: tuple[int, ...], step: Step) -> AnyOutput:
+def _filled(card: Card, answer: tuple[int, ...], step: StepSamples) -> AnyOutput:
     """Fill in the fields of the output contract that the card leaves out and the answer's shape says."""
     output, given = card.task.output, card.task.given
     numbers, rows = answer[-1], math.prod(answer[:-1])

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_export.package.card.facts import Facts, Tensor, read_facts
-from edge_export.package.card.guess import Ends, Front, guess_front, tell_apart
-from edge_export.package.card.guess_task import Task, guess_task
+from edge_export.package.card.guess import Ends, GuessedFront, guess_front, tell_apart
+from edge_export.package.card.guess_task import GuessedTask, guess_task
 from edge_runtime.errors import ConfigError
 from edge_runtime.tools.listen.table import commented, plain, toml_value
 
@@ -38,7 +38,7 @@ def draft(path: Path) -> str:
     return "\n".join(_lines(facts, ends, front, guess_task(facts, ends, front))) + "\n"
 
 
-def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
+def _lines(facts: Facts, ends: Ends, front: GuessedFront, task: GuessedTask) -> Iterator[str]:
     yield from _told(facts)
     yield f"name = {toml_value(facts.path.stem)}"
     yield commented('origin = { name = "", source = "", licence = "" }', f"{_FILL}what it is, where from, its licence")
@@ -62,7 +62,7 @@ def _lines(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
             yield commented(f"{key} = {_table(value)}", _GUESSED + task.why if key == "type" else "")
 
 
-def _signal(front: Front, task: Task) -> Any:
+def _signal(front: GuessedFront, task: GuessedTask) -> Any:
     """Return the signal, written out where the task says how pictures are fitted."""
     if front.frame is None or not task.fit:
         return front.signal
@@ -83,7 +83,7 @@ def _told(facts: Facts) -> Iterator[str]:
         yield f"#   keeps something inside: {plain(facts.inside)}"
 
 
-def _model(facts: Facts, ends: Ends, front: Front, task: Task) -> Iterator[str]:
+def _model(facts: Facts, ends: Ends, front: GuessedFront, task: GuessedTask) -> Iterator[str]:
     """Write the stage of the file."""
     ports = [(_port(ends, front), _GUESSED + front.port_why if front.port_why else "")]
     ports += [
@@ -116,7 +116,7 @@ def _other(one: Tensor) -> tuple[dict[str, Any], str]:
     return {"name": one.name, "of": one.name}, f"{_FILL}of, the track that feeds it, or value, the same everywhere"
 
 
-def _port(ends: Ends, front: Front) -> dict[str, Any]:
+def _port(ends: Ends, front: GuessedFront) -> dict[str, Any]:
     port = dict(front.port or {})
     named = bool(ends.states or ends.constants or ends.others)
     return {"name": ends.main.name, **port} if named and ends.main.name else port

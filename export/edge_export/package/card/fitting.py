@@ -17,7 +17,7 @@ import numpy as np
 from edge_export.package.card.axes import arrange, written
 from edge_export.package.card.model_file import ModelFile
 from edge_export.package.card.spec import Card, CardModel, CardOutput, CardPort, CardState
-from edge_export.package.card.step import Step, before, choose, fed, rows_in
+from edge_export.package.card.step import StepSamples, before, choose, fed, rows_in
 from edge_runtime.errors import ConfigError, EngineError, InputError
 from edge_runtime.manifest.frames import Frame
 from edge_runtime.manifest.stages import Constant, ModelStage, Output, Port, Stage, State
@@ -41,7 +41,7 @@ class Fitted:
     """
 
     stages: tuple[Stage, ...]
-    step: Step
+    step: StepSamples
     followed: Followed
     notes: tuple[str, ...]
     unused: Mapping[str, tuple[str, ...]]
@@ -108,7 +108,7 @@ class _Fitting:
     """One model stage of a card, held against its file."""
 
     def __init__(
-        self, card: CardModel, file: ModelFile, followed: Followed, default: str, step: Step, frame: Frame | None
+        self, card: CardModel, file: ModelFile, followed: Followed, default: str, step: StepSamples, frame: Frame | None
     ) -> None:
         self._card = card
         self._file = file

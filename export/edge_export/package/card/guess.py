@@ -73,7 +73,7 @@ _PLAIN_MEL = {"type": "mel", "frame": 400, "hop": 160, "stream": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
+class GuessedFront:
     """Signal and what stands before the model.
 
     Attributes:
@@ -162,7 +162,7 @@ def _fits(one: Tensor, other: Tensor) -> bool:
     return same_rank and one.dtype == other.dtype and all(a == b or -1 in (a, b) for a, b in pairs)
 
 
-def guess_front(facts: Facts, ends: Ends) -> Front:
+def guess_front(facts: Facts, ends: Ends) -> GuessedFront:
     """Guess what the model's main input takes."""
     main = ends.main
     stateful = bool(facts.variables or ends.states or facts.inside)
@@ -177,11 +177,11 @@ def guess_front(facts: Facts, ends: Ends) -> Front:
     )
 
 
-def _audio(why: str, **more: Any) -> Front:
-    return Front(signal=AUDIO, why=why, **more)
+def _audio(why: str, **more: Any) -> GuessedFront:
+    return GuessedFront(signal=AUDIO, why=why, **more)
 
 
-def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
+def _speech(facts: Facts, ends: Ends, main: Tensor) -> GuessedFront | None:
     """Sizes of published front ends for sound."""
     row = main.row
     if main.shape[-1:] == (40,) and facts.variables and len(main.shape) == 3:
@@ -211,7 +211,7 @@ def _speech(facts: Facts, ends: Ends, main: Tensor) -> Front | None:
     return _of_whisper(main) or _of_embeddings(ends, main) or _of_funasr(main)
 
 
-def _of_whisper(main: Tensor) -> Front | None:
+def _of_whisper(main: Tensor) -> GuessedFront | None:
     """Bands first and hundreds of rows, whole seconds: the features of Whisper."""
     row = main.row
     if len(row) != 2 or row[0] not in (80, 128) or row[1] < 100 or row[1] % 100:
@@ -224,7 +224,7 @@ def _of_whisper(main: Tensor) -> Front | None:
     )  # fmt: skip
 
 
-def _of_funasr(main: Tensor) -> Front | None:
+def _of_funasr(main: Tensor) -> GuessedFront | None:
     """Any number of rows, each of five or seven frames of 80 bands: FunASR's low frame rate."""
     if len(main.shape) != 3 or main.shape[1] > 1 or main.shape[2] not in (400, 560):
         return None
@@ -237,7 +237,7 @@ def _of_funasr(main: Tensor) -> Front | None:
     )  # fmt: skip
 
 
-def _of_embeddings(ends: Ends, main: Tensor) -> Front | None:
+def _of_embeddings(ends: Ends, main: Tensor) -> GuessedFront | None:
     """Rows of 96 numbers before probabilities: a wake word behind the two models of openWakeWord."""
     row = main.row
     if len(row) != 2 or row[1] != _EMBEDDED or row[0] < 12 or ends.answers[0].end not in ("sigmoid", "softmax"):
@@ -248,7 +248,7 @@ def _of_embeddings(ends: Ends, main: Tensor) -> Front | None:
     )  # fmt: skip
 
 
-def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
+def _picture(main: Tensor, stated: tuple[int, int] | None) -> GuessedFront | None:
     sizes, fill = _filled(main.shape[1:], stated)
     if len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] in (28, 32):
         sizes = (*sizes, 1)
@@ -263,7 +263,7 @@ def _picture(main: Tensor, stated: tuple[int, int] | None) -> Front | None:
     if (height != width and channels == 1 and not fill) or min(height, width) < _LEAST_PICTURE:
         return None
     port, why = _pixels(main)
-    return Front(
+    return GuessedFront(
         signal=f"{'rgb' if channels == 3 else 'grey'} {height} x {width}",
         why="a picture by its shape; the order of colours may be bgr" if channels == 3 else "a picture by its shape",
         fill=fill,
@@ -311,7 +311,7 @@ def _pixels(main: Tensor) -> tuple[dict[str, Any], str]:
     )
 
 
-def _frames(ends: Ends, main: Tensor) -> Front | None:
+def _frames(ends: Ends, main: Tensor) -> GuessedFront | None:
     """Frames of sound beside a state."""
     row, last = main.row, main.shape[-1] if main.shape else 0
     if len(row) > 1:
@@ -346,7 +346,7 @@ def _sounds(main: Tensor) -> bool:
     return any(word in main.name.lower() for word in _SOUNDS)
 
 
-def _mel(main: Tensor) -> Front | None:
+def _mel(main: Tensor) -> GuessedFront | None:
     row = main.row
     if len(row) != 2 or min(row) < 1:
         return None
@@ -357,21 +357,21 @@ def _mel(main: Tensor) -> Front | None:
         return None
     rows = row[0] if row[1] == bands else row[1]
     layout = {"layout": "samples-first"} if rows == bands else {}
-    return Front(
+    return GuessedFront(
         signal=AUDIO, why=f"{rows} rows of {bands} bands of a log-mel spectrum",
         fill="frame, fft, hop, window, low_hz, high_hz, log and floor of the front end, as training computed it",
         stages=({**_PLAIN_MEL, "bands": bands},), port={"rows": rows, "hop": max(1, rows // 2), **layout},
     )  # fmt: skip
 
 
-def _sound(main: Tensor) -> Front | None:
+def _sound(main: Tensor) -> GuessedFront | None:
     row = main.row
     floats = main.dtype is not None and main.dtype.kind == "f"
     if len(row) == 1 and row[0] >= _LONG and floats:
-        return Front(signal=f"audio {_rate(row[0])}", why="one long row of numbers", port={"rows": row[0]},
+        return GuessedFront(signal=f"audio {_rate(row[0])}", why="one long row of numbers", port={"rows": row[0]},
                      fill="the rate of the sound, which the file does not say, if it differs")  # fmt: skip
     if len(main.shape) == 2 and row == (-1,) and floats and _sounds(main):
-        return Front(signal=AUDIO, why="one row of any length", fill="rows, how many samples a call takes",
+        return GuessedFront(signal=AUDIO, why="one row of any length", fill="rows, how many samples a call takes",
                      port={})  # fmt: skip
     return None
 
@@ -384,37 +384,37 @@ def _rate(samples: int) -> int:
     return whole[0] if whole else _RATES[0]
 
 
-def _features(facts: Facts, main: Tensor) -> Front | None:
+def _features(facts: Facts, main: Tensor) -> GuessedFront | None:
     """One row of features for each answer, with their names where the file has them."""
     if len(main.row) != 1 or main.row[0] < 1 or not (facts.tabular or facts.features):
         return None
     count = main.row[0]
     named = len(set(facts.features)) == count and all(re.fullmatch(r"\w[\w .-]*", one) for one in facts.features)
     names = "" if named else "; channels = [...], their names; with low and high where pack gets no recording"
-    return Front(
+    return GuessedFront(
         signal={"rate_hz": 0, "channels": list(facts.features) if named else count},
         why="a row of features" + (", named in the file's metadata" if named else ""),
         fill=f"rate_hz, rows a second (1 where they have no rate){names}", port={"rows": 1},
     )  # fmt: skip
 
 
-def _sensor(main: Tensor) -> Front:
+def _sensor(main: Tensor) -> GuessedFront:
     row = main.row
     fill = 'rate_hz, samples a second; channels = ["x (g)", ...], or with low and high where pack gets no recording'
     if row == (-1,) or len(main.shape) < 2:
-        return Front(signal={"rate_hz": 0, "channels": 1}, why="nothing: the file leaves the sizes open",
+        return GuessedFront(signal={"rate_hz": 0, "channels": 1}, why="nothing: the file leaves the sizes open",
                      fill=f"{fill}; rows, layout and, if there is none, batch = -1 at the input", port={})  # fmt: skip
     if len(row) < 2:
         numbers = row[0] if row and row[0] > 0 else 1
         single = numbers <= _MOST_CHANNELS
         why = "one sample of each channel" if single else "samples of one channel"
-        return Front(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
+        return GuessedFront(signal={"rate_hz": 0, "channels": numbers if single else 1}, why=why, fill=fill,
                      port={"rows": 1 if single else numbers})  # fmt: skip
     first_axis, port_why = _channels_first(main)
     channels, samples = (row[0], row[1]) if first_axis else (row[-1], row[0])
     order = {"layout": "channels-first" if first_axis else "samples-first"}
     port: dict[str, Any] = {**({"rows": samples} if samples > 0 else {}), **order}
-    return Front(
+    return GuessedFront(
         signal={"rate_hz": 0, "channels": max(1, channels)}, fill=fill, port=port,
         why=f"windows of {samples if samples > 0 else 'any number of'} samples of {max(1, channels)} channels",
         port_why=port_why,

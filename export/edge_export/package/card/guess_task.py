@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_export.package.card.facts import Facts, Tensor
-from edge_export.package.card.guess import Ends, Front
+from edge_export.package.card.guess import Ends, GuessedFront
 from edge_export.package.card.short_forms import different
 from edge_runtime.tools.listen.table import plain
 
@@ -50,7 +50,7 @@ _DECODED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class GuessedTask:
     """Guessed task.
 
     Attributes:
@@ -68,7 +68,7 @@ class Task:
     fit: Mapping[str, Any] | None = None
 
 
-def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
+def guess_task(facts: Facts, ends: Ends, front: GuessedFront) -> GuessedTask:
     """Guess what a file's answers mean."""
     if front.frame is not None and (
         found := _text(facts, ends, front.frame) or _detection(facts, ends, front.frame) or _landmarks(facts, ends)
@@ -80,7 +80,9 @@ def guess_task(facts: Facts, ends: Ends, front: Front) -> Task:
     outputs = tuple([{**one, **_rows(answer)} for one in named] or ([_rows(answer)] if _rows(answer) else []))
     others = [f"the answer among {', '.join(one.name for one in ends.answers)}"] if named else []
     task = _single(facts, ends, answer)
-    return Task(keys=task.keys, why=task.why, fill=(*others, *task.fill), outputs=outputs if task.outputs == () else ())
+    return GuessedTask(
+        keys=task.keys, why=task.why, fill=(*others, *task.fill), outputs=outputs if task.outputs == () else ()
+    )
 
 
 def _likeliest(answers: Sequence[Tensor]) -> Tensor:
@@ -103,7 +105,7 @@ def labels_of(facts: Facts, count: int) -> tuple[Any, tuple[str, ...]]:
     return max(1, count), (f"names of the labels, in the order of the answer, or the path of a file of them{more}",)
 
 
-def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
+def _single(facts: Facts, ends: Ends, answer: Tensor) -> GuessedTask:
     numbers = answer.row[-1] if answer.row else 1
     if scores := _scores(facts, answer, numbers):
         return scores
@@ -111,61 +113,61 @@ def _single(facts: Facts, ends: Ends, answer: Tensor) -> Task:
         return _like_input(facts, ends, answer)
     if answer.end == "softmax" and len(answer.row) <= 1 and 1 < numbers <= _MOST_LABELS:
         labels, fill = labels_of(facts, numbers)
-        return Task(keys={"type": "classification", "labels": labels}, why="it ends in a softmax", fill=fill)
+        return GuessedTask(keys={"type": "classification", "labels": labels}, why="it ends in a softmax", fill=fill)
     if answer.end == "sigmoid" and len(answer.row) <= 1 and (numbers > 0 or len(answer.shape) == 1):
         labels, fill = labels_of(facts, numbers)
         one = "one number" if numbers in (-1, 1) else f"{numbers} numbers"
-        return Task(keys={"type": "multi-label", "labels": labels}, why=f"{one} of a sigmoid", fill=fill)
+        return GuessedTask(keys={"type": "multi-label", "labels": labels}, why=f"{one} of a sigmoid", fill=fill)
     if answer.end == "index" or len(answer.row) > 1 or not 0 < numbers <= _MOST_LABELS:
-        return Task(keys={"type": "vector", "publish": "none"}, why="numbers of a shape of their own",
+        return GuessedTask(keys={"type": "vector", "publish": "none"}, why="numbers of a shape of their own",
                     fill=('publish: "rows" gives each answer all its numbers, which may be many',
                           "names of the numbers of a row, if they have any"))  # fmt: skip
     return _bare(facts, ends, answer, numbers)
 
 
-def _scores(facts: Facts, answer: Tensor, numbers: int) -> Task | None:
+def _scores(facts: Facts, answer: Tensor, numbers: int) -> GuessedTask | None:
     """Guess scores of trees, to which the objective in the file's metadata is not yet applied."""
     if answer.end in ("softmax", "sigmoid") or not facts.objective.startswith(("binary", "multi", "softmax")):
         return None
     labels, fill = labels_of(facts, max(2, numbers))
     keys = {"type": "classification", "values": "logits" if numbers > 1 else "logit", "labels": labels}
-    return Task(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
+    return GuessedTask(keys=keys, why=f"scores of trees before their objective, {plain(facts.objective)}", fill=fill)
 
 
-def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> Task:
+def _bare(facts: Facts, ends: Ends, answer: Tensor, numbers: int) -> GuessedTask:
     """Guess what a row of numbers without softmax or sigmoid means."""
     if numbers == 1:
         quantity = {"name": "value", "unit": "1"}
-        return Task(keys={"type": "regression", "quantities": [quantity]}, why="one number without activation",
+        return GuessedTask(keys={"type": "regression", "quantities": [quantity]}, why="one number without activation",
                     fill=("name and unit of the value, and half_width of its interval if known",))  # fmt: skip
     if numbers == len(facts.labels):
         labels, fill = labels_of(facts, numbers)
         keys = {"type": "classification", "values": "logits", "labels": labels}
-        return Task(keys=keys, why="as many numbers as labels in the file, and no softmax", fill=fill)
+        return GuessedTask(keys=keys, why="as many numbers as labels in the file, and no softmax", fill=fill)
     if numbers in _EMBEDDINGS:
-        return Task(keys={"type": "embedding"}, why=f"{numbers} numbers without softmax",
+        return GuessedTask(keys={"type": "embedding"}, why=f"{numbers} numbers without softmax",
                     fill=("farthest, the distance from which on nothing is known, if you know it",))  # fmt: skip
     if answer.end == "dense" and not ends.states:
         labels, fill = labels_of(facts, numbers)
-        return Task(keys={"type": "classification", "values": "logits", "labels": labels},
+        return GuessedTask(keys={"type": "classification", "values": "logits", "labels": labels},
                     why="a dense layer without softmax; else multi-label, regression or vector", fill=fill)  # fmt: skip
-    return Task(keys={"type": "vector"}, why=f"{numbers} numbers without activation",
+    return GuessedTask(keys={"type": "vector"}, why=f"{numbers} numbers without activation",
                 fill=("names of the numbers, if they have any",))  # fmt: skip
 
 
-def _like_input(facts: Facts, ends: Ends, answer: Tensor) -> Task:
+def _like_input(facts: Facts, ends: Ends, answer: Tensor) -> GuessedTask:
     if ends.states or facts.inside or answer.end == "sigmoid":
         mask = "a mask of its input" if answer.end == "sigmoid" else "its input, filtered"
-        return Task(keys={"type": "vector"}, why=f"{mask}: the same shape",
+        return GuessedTask(keys={"type": "vector"}, why=f"{mask}: the same shape",
                     fill=("the stages behind it, such as masked and overlap-add, and the next model",))  # fmt: skip
-    return Task(
+    return GuessedTask(
         keys={"type": "anomaly", "reconstructs": ends.main.name, "false_alarm_rate": 0.05},
         why="the answer has the shape of the input", outputs=(),
         fill=("false_alarm_rate, the share of normal data that may raise an alarm; pack takes it with --normal FILE",),
     )  # fmt: skip
 
 
-def _detection(facts: Facts, ends: Ends, frame: tuple[int, int]) -> Task | None:
+def _detection(facts: Facts, ends: Ends, frame: tuple[int, int]) -> GuessedTask | None:
     """Guess boxes: two answers of as many candidates, heads of grids, or one row for each candidate."""
     answers = ends.answers
     if len(answers) == 2 and all(len(one.shape) == 3 for one in answers):
@@ -188,7 +190,7 @@ def _is_head(answer: Tensor, picture: Tensor) -> bool:
     return picture.shape[1] // answer.shape[1] in _YOLO
 
 
-def _grid(facts: Facts, ends: Ends) -> Task:
+def _grid(facts: Facts, ends: Ends) -> GuessedTask:
     names = tuple({"name": one.name, "track": f"head{k}"} for k, one in enumerate(ends.answers))
     strides = [ends.main.shape[1] // one.shape[1] for one in ends.answers]
     labels, fill = labels_of(facts, ends.answers[0].shape[-1] // 3 - 5)
@@ -196,13 +198,13 @@ def _grid(facts: Facts, ends: Ends) -> Task:
         "type": "detection", "of": [one["track"] for one in names], "decode": "grid", "strides": strides,
         "anchors": [_YOLO[stride] for stride in strides], "labels": labels,
     }  # fmt: skip
-    return Task(
+    return GuessedTask(
         keys=keys, why="heads of YOLO, version 3, with the anchors of its paper", outputs=names,
         fill=("anchors, if training chose others", *fill),
     )  # fmt: skip
 
 
-def _boxes(facts: Facts, boxes: Tensor, scores: Tensor, frame: tuple[int, int]) -> Task:
+def _boxes(facts: Facts, boxes: Tensor, scores: Tensor, frame: tuple[int, int]) -> GuessedTask:
     background = scores.end == "softmax" or scores.shape[-1] == 2
     labels, fill = labels_of(facts, scores.shape[-1] - background)
     grid = _mediapipe(boxes.shape[1], frame) if boxes.shape[-1] > 4 else {}
@@ -222,8 +224,8 @@ def _boxes(facts: Facts, boxes: Tensor, scores: Tensor, frame: tuple[int, int]) 
     tracks = ({"name": boxes.name, "track": "boxes"}, {"name": scores.name, "track": "scores"})
     if grid:
         why = f"{boxes.shape[1]} boxes with {boxes.shape[-1] // 2 - 2} points, on the grids of MediaPipe's detectors"
-        return Task(keys=keys, why=why, outputs=tracks, fill=fill, fit={"fit": "pad"})
-    return Task(
+        return GuessedTask(keys=keys, why=why, outputs=tracks, fill=fill, fit={"fit": "pad"})
+    return GuessedTask(
         keys=keys, why="boxes and scores of as many candidates", outputs=tracks,
         fill=("decode: corners or centre; or offsets or priors, with strides and anchors", *fill),
     )  # fmt: skip
@@ -248,7 +250,7 @@ def _mediapipe(candidates: int, frame: tuple[int, int]) -> dict[str, Any]:
     return {}
 
 
-def _joined(facts: Facts, answer: Tensor, frame: tuple[int, int]) -> Task | None:
+def _joined(facts: Facts, answer: Tensor, frame: tuple[int, int]) -> GuessedTask | None:
     """Guess one row for each candidate.
 
     1. Box, score and number of the label, rows first: the model has chosen its boxes (YOLO 10 and 26).
@@ -271,11 +273,11 @@ def _joined(facts: Facts, answer: Tensor, frame: tuple[int, int]) -> Task | None
     return replace(task, why=task.why or f"{few} numbers for each of {many} candidates", outputs=(output,))
 
 
-def _chosen(facts: Facts) -> Task:
+def _chosen(facts: Facts) -> GuessedTask:
     """Write the task of a model that has chosen its boxes."""
     labels, fill = labels_of(facts, len(facts.labels) or 1)
     keys = {"type": "detection", "decode": "corners", "rows": "chosen", "unit": "pixels", "iou": 1.0, "labels": labels}
-    return Task(
+    return GuessedTask(
         keys=keys,
         why="",
         fill=("unit (pixels or share), and score from which on a box is given", *fill),
@@ -283,7 +285,7 @@ def _chosen(facts: Facts) -> Task:
     )
 
 
-def _scored(facts: Facts, numbers: int, grids: int) -> Task:
+def _scored(facts: Facts, numbers: int, grids: int) -> GuessedTask:
     """Write the task of a model that scores each candidate.
 
     Args:
@@ -296,14 +298,14 @@ def _scored(facts: Facts, numbers: int, grids: int) -> Task:
     keys = {"type": "detection", "rows": "joined", "labels": labels, **({"objectness": True} if objectness else {})}
     if grids == 1 and objectness:
         fit = {**_LETTERBOX, "at": "top-left"}
-        return Task(
+        return GuessedTask(
             keys={**keys, **_YOLOX}, why="as many rows as cells, as YOLOX has them", fill=(_DECODED, *fill), fit=fit
         )
     todo = "decode, unit (pixels or share) and objectness, as the model's code has them; score and iou, too"
-    return Task(keys={**keys, "decode": "centre", "unit": "pixels"}, why="", fill=(todo, *fill), fit=_LETTERBOX)
+    return GuessedTask(keys={**keys, "decode": "centre", "unit": "pixels"}, why="", fill=(todo, *fill), fit=_LETTERBOX)
 
 
-def _landmarks(facts: Facts, ends: Ends) -> Task | None:
+def _landmarks(facts: Facts, ends: Ends) -> GuessedTask | None:
     """Guess several rows of numbers: points, a score that they are there, and the like."""
     answers, first = ends.answers, ends.answers[0]
     plain = len(first.row) <= 1 and first.end in ("", "dense") and first.row != (len(facts.labels),)
@@ -311,14 +313,14 @@ def _landmarks(facts: Facts, ends: Ends) -> Task | None:
         return None
     tracks = tuple({"name": one.name, "track": one.name} for one in answers if len(one.row) <= 1)
     numbers = ", ".join(f"{one.name} {one.row[-1] if one.row else 1}" for one in answers if len(one.row) <= 1)
-    return Task(
+    return GuessedTask(
         keys={"type": "vector", "of": [one["track"] for one in tracks]}, outputs=tracks,
         why=f"numbers of several answers, one after another ({numbers}): points and scores",
         fill=("which of them you need; leave the others out of outputs and of",),
     )  # fmt: skip
 
 
-def _text(facts: Facts, ends: Ends, frame: tuple[int, int]) -> Task | None:
+def _text(facts: Facts, ends: Ends, frame: tuple[int, int]) -> GuessedTask | None:
     """Guess a text: a row of scores, one for each character and the blank, for each of several places."""
     answer, width = ends.answers[0], frame[1]
     places, classes = _sizes_of_text(answer)
@@ -332,7 +334,7 @@ def _text(facts: Facts, ends: Ends, frame: tuple[int, int]) -> Task | None:
     keys: dict[str, Any] = {"type": "text", "characters": characters}
     if answer.end != "softmax":
         keys["values"] = "logits"
-    return Task(
+    return GuessedTask(
         keys=keys, why='rows of scores of characters; the blank is the first of them, else write blank = "last"',
         fill=() if characters else ("characters in their order, without the blank; or the path of their .txt file",),
         fit={"fit": "pad", "at": "top-left", "padding": 128, "antialias": False},

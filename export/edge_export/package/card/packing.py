@@ -193,7 +193,7 @@ def _give_batches(files: Sequence[Mapping[str, ModelFile]]) -> None:
 
 
 def _as_they_are(
-    task: answer.Task, files: Sequence[Mapping[str, ModelFile]], sources: list[VariantSource]
+    task: answer.ManifestTask, files: Sequence[Mapping[str, ModelFile]], sources: list[VariantSource]
 ) -> tuple[tuple[Stage, ...], list[VariantSource]]:
     """Return no stages where the files take windows as they are and give probabilities, and the variants for that."""
     stage = task.stages[0]
@@ -251,7 +251,9 @@ def _as_original(card: Card, fitted: Fitted, files: Mapping[str, ModelFile], gol
     return lines
 
 
-def _schedule(task: answer.Task, contract: InputContract, files: Mapping[str, ModelFile]) -> tuple[int, bool, int]:
+def _schedule(
+    task: answer.ManifestTask, contract: InputContract, files: Mapping[str, ModelFile]
+) -> tuple[int, bool, int]:
     """Return the steps before the first answer, whether steps depend on each other, and the bytes of a key's state."""
     loaded = {name: LoadedStage(file.engine, {}, 1) for name, file in files.items()}
     followed = follow(task.stages, (contract.window, len(contract.channels), contract.hop), loaded)
@@ -276,7 +278,7 @@ class _Trial:
     def __init__(
         self,
         card: Card,
-        task: answer.Task,
+        task: answer.ManifestTask,
         contract: InputContract,
         golden: Float32,
         max_difference: float | None,

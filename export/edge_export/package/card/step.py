@@ -30,7 +30,7 @@ from edge_runtime.model.chain import STREAM, WINDOW
 _LONGEST = 1_000_000
 
 
-class Step(NamedTuple):
+class StepSamples(NamedTuple):
     """Samples of a step."""
 
     window: int
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     """Steps are clips of their own: rows of one never meet those of another."""
 
 
-def choose(card: Card, files: Mapping[str, ModelFile]) -> Step:
+def choose(card: Card, files: Mapping[str, ModelFile]) -> StepSamples:
     """Choose a card's step.
 
     Args:
@@ -51,17 +51,19 @@ def choose(card: Card, files: Mapping[str, ModelFile]) -> Step:
     """
     if card.signal.frame is not None:  # rule 1
         pixels = card.signal.frame.pixels
-        return Step(pixels, pixels, clips=True)
+        return StepSamples(pixels, pixels, clips=True)
     whole = _whole(card.stages)
     if card.window:  # rule 2
-        return Step(card.window, card.hop or card.window, clips=whole is not None or _alone(card, files) is not None)
+        return StepSamples(
+            card.window, card.hop or card.window, clips=whole is not None or _alone(card, files) is not None
+        )
     if card.hop:
         raise ConfigError("the card says hop and not window; write both, samples of the signal")
     if whole is not None:
         return _clip(card, whole, files)  # rule 3
     if (port := _alone(card, files)) is not None:  # rule 4
         rows = _rows(card.models[0], port, files, len(card.signal.channels))
-        return Step(rows, port.hop or rows, clips=True)
+        return StepSamples(rows, port.hop or rows, clips=True)
     return _stream(card, files)  # rule 5
 
 
@@ -156,7 +158,7 @@ def _rows(model: CardModel, port: CardPort, files: Mapping[str, ModelFile], widt
     return rows_in(port, width, file.shape(spec.name), f"{file.path}: input {spec.name}")
 
 
-def _clip(card: Card, front: CardStage, files: Mapping[str, ModelFile]) -> Step:
+def _clip(card: Card, front: CardStage, files: Mapping[str, ModelFile]) -> StepSamples:
     for position, stage in enumerate(card.stages):
         if not isinstance(stage, CardModel):
             continue
@@ -168,7 +170,7 @@ def _clip(card: Card, front: CardStage, files: Mapping[str, ModelFile]) -> Step:
             window = (rows - 1) * front.hop
         else:
             window = (rows - 1) * front.hop + (front.span if isinstance(front, Mel) else front.frame)
-        return Step(max(1, window), min(window, (port.hop or rows) * front.hop), clips=True)
+        return StepSamples(max(1, window), min(window, (port.hop or rows) * front.hop), clips=True)
     raise ConfigError(
         f"stage {front.name!r} takes a whole step; write window (samples of the signal that a step takes) on the card, "
         + ("or rows at the stage" if isinstance(front, Statistic | Bands) else "or stream = true at the stage")
@@ -209,7 +211,7 @@ class _Rates:
         self.per_row[stage.name], self.widths[stage.name] = each, width_of(stage, self.widths[of])
 
 
-def _stream(card: Card, files: Mapping[str, ModelFile]) -> Step:
+def _stream(card: Card, files: Mapping[str, ModelFile]) -> StepSamples:
     rates = _Rates(len(card.signal.channels))
     for position, stage in enumerate(card.stages):
         default = before(card.stages, position)
@@ -221,7 +223,7 @@ def _stream(card: Card, files: Mapping[str, ModelFile]) -> Step:
     longest = math.ceil(max(rates.steps))
     samples = math.lcm(*whole) if whole else longest
     samples = samples if samples <= _LONGEST else longest
-    return Step(samples, samples, clips=False)
+    return StepSamples(samples, samples, clips=False)
 
 
 def _known(track: str, per_row: Mapping[str, Fraction], stage: str) -> str:

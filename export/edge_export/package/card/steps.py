@@ -11,7 +11,7 @@ import numpy as np
 from edge_export.data.dataset import Float32, spread
 from edge_export.data.references import quantiles
 from edge_export.package.card.spec import Card
-from edge_export.package.card.targets import Measured
+from edge_export.package.card.targets import MeasuredRecordings
 from edge_runtime.errors import ConfigError, InputError
 from edge_runtime.io.recordings.layout import RecordingLayout
 from edge_runtime.io.recordings.reader import iter_readings
@@ -47,7 +47,7 @@ class Data:
 
     recordings: Sequence[Path] = ()
     normal: Sequence[Path] = ()
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredRecordings = field(default_factory=MeasuredRecordings)
     layout: RecordingLayout | None = None
 
 

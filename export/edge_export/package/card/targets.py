@@ -39,7 +39,7 @@ _TABLES = frozenset((".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRecordings:
     """Recordings whose true values are known.
 
     Attributes:
@@ -53,7 +53,7 @@ class Measured:
     at: At = "mean"
 
 
-class Interval(NamedTuple):
+class _Interval(NamedTuple):
     """Interval of a quantity, and how it held."""
 
     quantity: Quantity
@@ -94,7 +94,7 @@ class Targets:
         self,
         output: RegressionOutput,
         contract: InputContract,
-        measured: Measured,
+        measured: MeasuredRecordings,
         layout: RecordingLayout | None,
     ) -> None:
         self._contract = contract
@@ -128,7 +128,7 @@ class Targets:
         return float(known[-1] if self._at == "end" else known.mean())
 
 
-def _table(measured: Measured, path: Path, quantity: Quantity, contract: InputContract) -> Labels:
+def _table(measured: MeasuredRecordings, path: Path, quantity: Quantity, contract: InputContract) -> Labels:
     labels = labels_for(contract)
     column = _column(path, quantity)
     for cell in columns_of(path)[column]:
@@ -139,7 +139,7 @@ def _table(measured: Measured, path: Path, quantity: Quantity, contract: InputCo
 
 
 def _columns(
-    measured: Measured, quantity: Quantity, contract: InputContract, layout: RecordingLayout
+    measured: MeasuredRecordings, quantity: Quantity, contract: InputContract, layout: RecordingLayout
 ) -> dict[str, tuple[Float64, Array]]:
     """Read a quantity's column of all recordings: stamps in order and values, by key."""
     times: defaultdict[str, list[Float64]] = defaultdict(list)
@@ -189,7 +189,7 @@ def _number(text: str, path: Path, quantity: Quantity) -> float:
     return value
 
 
-def intervals(output: RegressionOutput, keys: Sequence[str], answers: Float32, targets: Array) -> list[Interval]:
+def intervals(output: RegressionOutput, keys: Sequence[str], answers: Float32, targets: Array) -> list[_Interval]:
     """Set and measure the interval of each quantity.
 
     Args:
@@ -218,7 +218,7 @@ def intervals(output: RegressionOutput, keys: Sequence[str], answers: Float32, t
         inside = _left_out(np.array(keys)[known], *rows, output.coverage)
         shares = float(np.concatenate(list(inside.values())).mean()) if inside else math.nan
         by_key = {key: float(one.mean()) for key, one in inside.items()}
-        found.append(Interval(replace(quantity, half_width=half_width), int(known.sum()), by_key, shares))
+        found.append(_Interval(replace(quantity, half_width=half_width), int(known.sum()), by_key, shares))
     return found
 
 
@@ -237,7 +237,7 @@ def _left_out(
     return found
 
 
-def require_open(output: AnyOutput, measured: Measured) -> RegressionOutput | None:
+def require_open(output: AnyOutput, measured: MeasuredRecordings) -> RegressionOutput | None:
     """Return the output, if true values set its intervals; None where there are no recordings with any.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from edge_export.data.dataset import Float32
-from edge_export.package.card.answer import Task
+from edge_export.package.card.answer import ManifestTask
 from edge_export.package.child import in_child
 from edge_export.package.pack import VariantSource
 from edge_runtime.errors import ConfigError, EdgeError, EngineError, InputError
@@ -25,7 +25,7 @@ _STEPS = 64
 """Golden steps that are played for a trial of batches."""
 
 
-def open_chain(source: VariantSource, task: Task, contract: InputContract) -> Engine:
+def open_chain(source: VariantSource, task: ManifestTask, contract: InputContract) -> Engine:
     """Load a variant's chain in a child process.
 
     Raises:
@@ -77,7 +77,7 @@ def golden_answers(engine: Engine, golden: Float32, name: str) -> Float32:
     return np.stack(found)
 
 
-def with_batch(source: VariantSource, task: Task, contract: InputContract, golden: Float32) -> VariantSource:
+def with_batch(source: VariantSource, task: ManifestTask, contract: InputContract, golden: Float32) -> VariantSource:
     """Say for each file of a variant how many keys may share a call: 0 for any number, 1 where rows touch each other.
 
     The golden steps are played for keys of unlike levels, alone and together. All answers and states must be equal, but
@@ -98,7 +98,7 @@ def _batched(source: VariantSource, stages: Sequence[str], batch: int) -> Varian
     return replace(source, batch=batch if "" in stages else source.batch, others=others)
 
 
-def _largest(source: VariantSource, task: Task, contract: InputContract, golden: Float32) -> int:
+def _largest(source: VariantSource, task: ManifestTask, contract: InputContract, golden: Float32) -> int:
     try:
         engine = open_chain(source, task, contract)
     except EdgeError:

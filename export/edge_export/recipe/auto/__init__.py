@@ -8,7 +8,7 @@ an error. The recipe is an ordinary one: read it, change it, build it again.
 from __future__ import annotations
 
 from edge_export.recipe.auto.hints import Hints
-from edge_export.recipe.auto.infer import Decision, Draft, infer_recipe
+from edge_export.recipe.auto.infer import InferredChoice, RecipeDraft, infer_recipe
 from edge_export.recipe.auto.scan import Scan, scan_folder
 
-__all__ = ["Decision", "Draft", "Hints", "Scan", "infer_recipe", "scan_folder"]
+__all__ = ["Hints", "InferredChoice", "RecipeDraft", "Scan", "infer_recipe", "scan_folder"]

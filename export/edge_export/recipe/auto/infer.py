@@ -30,7 +30,7 @@ _TURNING = re.compile(r"gyr|gyro|omega|rot|^w$|rad/s|deg/s|dps|°/s", re.IGNOREC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class InferredChoice:
     """One line of what was decided.
 
     Attributes:
@@ -72,11 +72,11 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class RecipeDraft:
     """A recipe and how it came about."""
 
     text: str
-    decisions: tuple[Decision, ...]
+    decisions: tuple[InferredChoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Window:
     reason: str
 
 
-def infer_recipe(found: Scan, order: Order) -> Draft:
+def infer_recipe(found: Scan, order: Order) -> RecipeDraft:
     """Write a recipe.
 
     Args:
@@ -109,45 +109,45 @@ def infer_recipe(found: Scan, order: Order) -> Draft:
     student, teachers = _networks(window.samples, width, sound=sound)
     seconds = window.samples / found.rate_hz
     decisions = [
-        Decision(subject="recordings", choice=f"{len(found.files)} {_KINDS[found.kind]}", reason=_lengths(found)),
-        Decision(subject="classes", choice=", ".join(found.classes), reason=found.notes["labels"]),
-        Decision(
+        InferredChoice(subject="recordings", choice=f"{len(found.files)} {_KINDS[found.kind]}", reason=_lengths(found)),
+        InferredChoice(subject="classes", choice=", ".join(found.classes), reason=found.notes["labels"]),
+        InferredChoice(
             subject="groups",
             choice=f"{split.train} to train on, {len(split.validation)} to choose by, {len(split.test)} to test with",
             reason=found.notes["groups"],
         ),
-        Decision(subject="rate", choice=f"{found.rate_hz:g} Hz", reason=found.notes["rate"]),
-        Decision(
+        InferredChoice(subject="rate", choice=f"{found.rate_hz:g} Hz", reason=found.notes["rate"]),
+        InferredChoice(
             subject="channels",
             choice=", ".join(f"{channel.name} ({channel.unit})" for channel in found.channels),
             reason=found.notes["channels"] + (f"; {found.notes['empty cells']}" if found.notes["empty cells"] else ""),
         ),
-        Decision(
+        InferredChoice(
             subject="window",
             choice=f"{window.samples} samples ({seconds:.3g} s), one every {window.hop / found.rate_hz:.3g} s",
             reason=window.reason,
         ),
-        Decision(
+        InferredChoice(
             subject="front end",
             choice="log-mel spectrogram in the graph" if sound else "offset and scale of each channel in the graph",
             reason="sound is told apart by its frequencies over time"
             if sound
             else "no sound: the network sees samples",
         ),
-        Decision(subject="network", choice=f"{student['type']} of width {width:g}", reason=width_why),
-        Decision(
+        InferredChoice(subject="network", choice=f"{student['type']} of width {width:g}", reason=width_why),
+        InferredChoice(
             subject="decided by",
             choice="macro F1" if unbalanced else "accuracy",
             reason=f"the largest class has {ratio:.1f} times the smallest one's samples",
         ),
-        Decision(
+        InferredChoice(
             subject="gate",
             choice=f"at most {order.max_forwarded:.0%} of windows to the cloud",
             reason="as --max-forwarded says, or its default",
         ),
     ]
     text = _text(found, order, split, window, student, teachers, metric="macro_f1" if unbalanced else "accuracy")
-    return Draft(text=text, decisions=tuple(decisions))
+    return RecipeDraft(text=text, decisions=tuple(decisions))
 
 
 _KINDS = {"wav": "WAV files", "table": "tables", "npz": "NPZ files"}

@@ -34,7 +34,7 @@ MOST_CLASSES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class ClassPlace:
     """Place of the class.
 
     Attributes:
@@ -52,7 +52,7 @@ class Labels:
     of: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_labels(kind: Kind, files: Sequence[Content], hints: Hints) -> Labels:
+def find_labels(kind: Kind, files: Sequence[Content], hints: Hints) -> ClassPlace:
     """Find the class: as the user said, in a table, in a column, in the path.
 
     Raises:
@@ -66,14 +66,16 @@ def find_labels(kind: Kind, files: Sequence[Content], hints: Hints) -> Labels:
                 "folders"
             )
         found = _labels_of(hints.labels, names)
-        return Labels(
+        return ClassPlace(
             where="names:^(.+)$", note=f"{hints.labels.name} names the class of each file", names=found, of=found
         )
     column = "" if hints.label or kind == "wav" else _column(kind, files, hints)
     if column:
         of = {file.name: " ".join(sorted(set(_values(file, column)))) for file in files}
         note = f"column {column!r} names the class of each row"
-        return Labels(where=f"column:{column}", note=note, column=column, of=of if len(set(of.values())) > 1 else {})
+        return ClassPlace(
+            where=f"column:{column}", note=note, column=column, of=of if len(set(of.values())) > 1 else {}
+        )
     if kind == "npz":
         raise ConfigError(
             f"{names[0]}: has no array of labels; an NPZ names its class in one called label, for the whole recording "
@@ -81,7 +83,7 @@ def find_labels(kind: Kind, files: Sequence[Content], hints: Hints) -> Labels:
         )
     pattern, why = label_pattern(names, hints.label)
     of = {name: find_in(pattern, name, "label") for name in names}
-    return Labels(where=f"path:{pattern}", note=f"{why} ({pattern})", of=of)
+    return ClassPlace(where=f"path:{pattern}", note=f"{why} ({pattern})", of=of)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from edge_export.recipe.auto.channels import Column, empty_rows, find_channels, 
 from edge_export.recipe.auto.contents import Content, Kind, content_of, refuse_copies
 from edge_export.recipe.auto.groups import Groups, find_groups, groups_in
 from edge_export.recipe.auto.hints import Hints
-from edge_export.recipe.auto.labels import Labels, find_labels
+from edge_export.recipe.auto.labels import ClassPlace, find_labels
 from edge_export.recipe.auto.names import alike
 from edge_export.recipe.auto.rate import rate_of, time_column
 from edge_runtime.base.system.progress import Progress
@@ -166,7 +166,7 @@ def _samples(kind: Kind, file: Content, channels: Sequence[Column], rate_hz: flo
     return len(file.columns[channels[0].source]) if kind == "npz" else file.samples
 
 
-def _pieces(file: Content, samples: int, labels: Labels, groups: Groups) -> list[Piece]:
+def _pieces(file: Content, samples: int, labels: ClassPlace, groups: Groups) -> list[Piece]:
     """Stretches of one label and one group."""
     whose = [find_in(groups.pattern, file.name, "group")] if groups.pattern else groups_in(file, groups.column)
     if labels.column:

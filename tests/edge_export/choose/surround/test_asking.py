@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edge_export.choose.surround.asking import RANDOM, SHARES, Answers, _cross_fitted, fit_asking, least
+from edge_export.choose.surround.asking import RANDOM, SHARES, CalibratedAnswers, _cross_fitted, fit_asking, least
 
 from tests.edge_export.choose.surround.streams import CLASSES, simulated
 
@@ -41,7 +41,7 @@ def test_two_that_err_on_different_windows_are_fused() -> None:
     assert asking.measured[0.2]["fused"].gain > asking.measured[0.2]["replaced"].gain
 
 
-def one_label_helped() -> Answers:
+def one_label_helped() -> CalibratedAnswers:
     """The cloud knows all where the device says label 2, and nothing elsewhere."""
     given = simulated(n=4000, device=1.0)
     said = given.device.argmax(axis=1) == 2

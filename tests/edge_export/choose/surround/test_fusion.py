@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_export.choose.evaluation.calibration import smoothed_targets
-from edge_export.choose.surround.asking import Answers
+from edge_export.choose.surround.asking import CalibratedAnswers
 from edge_export.choose.surround.fusion import HALF, choose_fusion, fit_fusion
 from edge_export.choose.surround.log_linear import cross_entropy
 
@@ -15,7 +15,7 @@ from edge_runtime.types import Float32
 from tests.edge_export.choose.surround.streams import CLASSES, simulated
 
 
-def choose(given: Answers) -> Fusion:
+def choose(given: CalibratedAnswers) -> Fusion:
     return choose_fusion(given.device, given.cloud, given.y, given.fold, given.group)
 
 

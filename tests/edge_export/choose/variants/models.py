@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from edge_export.choose.variants.source import Source, open_source
+from edge_export.choose.variants.source import FloatModel, open_source
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.edge_export.graphs import device_net, windows
@@ -14,14 +14,14 @@ from tests.edge_export.graphs import device_net, windows
 CLASSES = 4
 
 
-def saved(model: onnx.ModelProto, folder: Path, name: str = "model") -> Source:
+def saved(model: onnx.ModelProto, folder: Path, name: str = "model") -> FloatModel:
     """The model as a foreign file."""
     path = folder / f"{name}.onnx"
     onnx.save(model, str(path))
     return open_source(path)
 
 
-def classifier(folder: Path) -> Source:
+def classifier(folder: Path) -> FloatModel:
     """Three convolutions, four classes."""
     return saved(device_net(classes=CLASSES), folder)
 
@@ -34,7 +34,7 @@ def recordings(folder: Path, files: int = 6, calls: int = 12) -> Path:
     return folder
 
 
-def counter(folder: Path) -> Source:
+def counter(folder: Path) -> FloatModel:
     """A model with a state and a number that stays: answer = state' = .5 state + gain * sum(W x)."""
     random = np.random.default_rng(3)
     weights = random.standard_normal((8, 8)).astype(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from edge_export.choose.variants.budget import Budget, OutOfTimeError
+from edge_export.choose.variants.budget import OutOfTimeError, TimeBudget
 
 from edge_runtime.clock import SimulatedClock
 
@@ -11,7 +11,7 @@ from edge_runtime.clock import SimulatedClock
 def test_a_budget_counts_from_when_it_was_made() -> None:
     clock = SimulatedClock()
     clock.advance(100)
-    budget = Budget(5, clock)
+    budget = TimeBudget(5, clock)
     clock.advance(4.9)
     budget.check()
     clock.advance(0.1)

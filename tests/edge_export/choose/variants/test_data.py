@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edge_export.choose.variants.data import Recording, of_windows, read_arrays, split, thinned
+from edge_export.choose.variants.data import CallSequence, of_windows, read_arrays, split, thinned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,8 +78,8 @@ def test_a_constant_of_another_name_is_refused(tmp_path: Path) -> None:
         read_arrays(models.recordings(tmp_path / "data", files=1), source, {"sr": 1.0})
 
 
-def recording(name: str, calls: int, kind: str = "") -> Recording:
-    return Recording(name=name, inputs={"x": np.arange(calls)[:, None]}, kind=kind)
+def recording(name: str, calls: int, kind: str = "") -> CallSequence:
+    return CallSequence(name=name, inputs={"x": np.arange(calls)[:, None]}, kind=kind)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from("ab")), min_size=2, max_size=12))
@@ -116,6 +116,6 @@ def test_thinned_recordings_keep_their_order_and_a_start_where_calls_follow_one_
 
 
 def test_recordings_of_different_sizes_are_refused_with_both() -> None:
-    whole = [Recording(name=name, inputs={"ids": np.zeros((6, 1, size))}) for name, size in (("a", 5), ("b", 9))]
+    whole = [CallSequence(name=name, inputs={"ids": np.zeros((6, 1, size))}) for name, size in (("a", 5), ("b", 9))]
     with pytest.raises(ConfigError, match=r"input 'ids' is \(1, 5\) in a and \(1, 9\) in b; pad or cut"):
         split(whole)

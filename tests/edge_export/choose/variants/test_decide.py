@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from edge_export.choose.variants import report
 from edge_export.choose.variants.decide import Rule, decide, fastest
-from edge_export.choose.variants.measured import File, Measured, Results
+from edge_export.choose.variants.measured import Measured, MeasuredFile, Results
 
 from edge_runtime.model.tuning.timing import Timing, this_machine
 
 FLOAT = Measured(
-    file=File(name="float", family="float", format="onnx", model=b"x" * 1000, how=""),
+    file=MeasuredFile(name="float", family="float", format="onnx", model=b"x" * 1000, how=""),
     db=math.inf,
     timing=Timing(
         name="float", engine="e", threads=1, p50_us=100, p95_us=110, min_us=90, cpu_us=100, ratio=1, ratio_low=1,
@@ -26,7 +26,7 @@ def measured(
 ) -> Measured:
     assert FLOAT.timing is not None
     timing = replace(FLOAT.timing, name=name, ratio=ratio, ratio_low=ratio - 0.01, ratio_high=ratio + 0.01)
-    file = File(name=name, family=family or name, format="onnx", model=b"x" * size, how="somehow")
+    file = MeasuredFile(name=name, family=family or name, format="onnx", model=b"x" * size, how="somehow")
     return Measured(file=file, db=db, accuracy=accuracy, changed=None if accuracy is None else 0.0, timing=timing)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import onnx
 import pytest
 from edge_export.choose.variants import make
-from edge_export.choose.variants.budget import Budget, OutOfTimeError
-from edge_export.choose.variants.make import Calibrated
+from edge_export.choose.variants.budget import OutOfTimeError, TimeBudget
+from edge_export.choose.variants.make import CalibratedGraph
 from edge_export.graph.onnx_graph.examples import Examples
 from edge_export.graph.onnx_graph.passes.canonicalise import canonicalise
 from edge_export.graph.quantize import Scheme
@@ -40,11 +40,11 @@ class Slow:
         return self.allows
 
 
-def calibrated(clock: SimulatedClock, seconds: float) -> Calibrated:
+def calibrated(clock: SimulatedClock, seconds: float) -> CalibratedGraph:
     graph = prepare(canonicalise(device_net()))
     examples = Examples({graph.graph.input[0].name: windows(8, 3, 40)[:, None]}, joined=True)
     scheme = Scheme(activations="uint8", weight_bits=8)
-    model = Calibrated(graph=graph, examples=examples, scheme=scheme, budget=Budget(seconds, clock))
+    model = CalibratedGraph(graph=graph, examples=examples, scheme=scheme, budget=TimeBudget(seconds, clock))
     assert len(model.layer_names()) == LAYERS
     return model
 

@@ -19,9 +19,9 @@ from edge_export.learn.training.loop import answer  # noqa: E402
 from edge_export.recipe.feature_spec import (  # noqa: E402
     Centre,
     Chain,
-    Difference,
     Filter,
     FilterBankSpec,
+    FirstDifference,
     FrontEnd,
     LogMelSpec,
     MfccSpec,
@@ -197,9 +197,9 @@ CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
         1,
         lambda x: butterworth(x, taps=101, order=2, edges=[50.0, 150.0], kind="bandstop"),
     ),
-    "difference": (Difference(), 3, lambda x: np.diff(x, axis=2)),
+    "difference": (FirstDifference(), 3, lambda x: np.diff(x, axis=2)),
     "value and difference": (
-        Difference(keep=True),
+        FirstDifference(keep=True),
         2,
         lambda x: np.stack([x[:, :, 1:], np.diff(x, axis=2)], axis=2).reshape(len(x), 4, -1),
     ),
@@ -220,7 +220,7 @@ CASES: dict[str, tuple[FrontEnd, int, Callable[[np.ndarray], np.ndarray]]] = {
     "mfcc": (MFCC, 2, lambda x: reference_mfcc(x, MFCC)),
     "statistics": (StatisticsSpec(), 3, reference_statistics),
     "chain": (
-        Chain(stages=(Difference(), Standardise(scale=(2.0, 3.0)), StatisticsSpec(which=("rms", "max")))),
+        Chain(stages=(FirstDifference(), Standardise(scale=(2.0, 3.0)), StatisticsSpec(which=("rms", "max")))),
         2,
         lambda x: reference_statistics(np.diff(x, axis=2) * np.array([2, 3])[:, None])[:, [8, 9, 6, 7]],
     ),

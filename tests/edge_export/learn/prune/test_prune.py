@@ -12,7 +12,7 @@ pytest.importorskip("torch_pruning", reason="pruning needs torch-pruning (edge-e
 
 from edge_export.graph.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.learn.networks import Calibrated, build_network, count  # noqa: E402
-from edge_export.learn.prune import Criterion, Evidence, Pruning, parameter_scores, prune, zero_smallest  # noqa: E402
+from edge_export.learn.prune import Criterion, Pruning, ScoringWindows, parameter_scores, prune, zero_smallest  # noqa: E402
 from edge_export.learn.training.loop import answer, fit_labels, start  # noqa: E402
 from edge_export.recipe.feature_spec import FrontEnd, LogMelSpec, Raw, StatisticsSpec  # noqa: E402
 from edge_export.recipe.network_spec import (  # noqa: E402
@@ -80,7 +80,7 @@ def test_channels_that_do_nothing_go_first_and_the_answers_stay(name: str, crite
     """Every second channel of every layer is silenced; pruning must find exactly those, wherever they are read."""
     network = silenced(build(name))
     x = windows(8, 2, 240)
-    evidence = Evidence(x=x, y=np.arange(8) % 4)
+    evidence = ScoringWindows(x=x, y=np.arange(8) % 4)
     pruning = Pruning(ratio=0.5, steps=1, criterion=criterion)
     pruned = prune(network, pruning, channels=2, samples=240, evidence=evidence)
     assert pruned.steps[0].size.parameters < 0.6 * pruned.original.parameters
@@ -149,7 +149,7 @@ def test_fisher_is_the_mean_square_of_single_gradients_and_taylor_the_first_orde
     logits = flat @ weight.T
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     single = (shares - np.eye(3)[y])[:, :, None] * flat[:, None, :]
-    evidence = Evidence(x=x, y=y)
+    evidence = ScoringWindows(x=x, y=y)
     fisher = parameter_scores(network, "fisher", evidence)[network[1].weight]
     np.testing.assert_allclose(fisher, (single**2).sum(axis=0) * weight**2, rtol=1e-4, atol=1e-7)
     taylor = parameter_scores(network, "taylor", evidence)[network[1].weight]
@@ -174,7 +174,7 @@ def test_training_between_steps_keeps_the_accuracy(criterion: Criterion) -> None
         Pruning(ratio=0.5, steps=2, criterion=criterion),
         channels=2,
         samples=48,
-        evidence=Evidence(x=x[:100], y=y[:100]),
+        evidence=ScoringWindows(x=x[:100], y=y[:100]),
         tune=lambda of: fit_labels(of, ArraySampler(x, y, seed=3), Training(steps=40, batch=32, learning_rate=0.01)),
         evaluate=accuracy,
     )

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the export toolchain's networks nee
 
 from edge_export.data.dataset import UNLABELLED  # noqa: E402
 from edge_export.learn.networks import Calibrated, Classifier, build_network  # noqa: E402
-from edge_export.learn.training.distill import Distillation, Pool, distil, label_pool, soft_loss  # noqa: E402
+from edge_export.learn.training.distill import Distillation, DistillationSet, distil, label_pool, soft_loss  # noqa: E402
 from edge_export.learn.training.loop import answer, fit_labels, start  # noqa: E402
 from edge_export.learn.training.teachers import TorchTeacher  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
@@ -41,7 +41,7 @@ def student(seed: int = 1) -> Classifier:
 
 
 @pytest.fixture(scope="module")
-def taught() -> tuple[Classifier, Pool]:
+def taught() -> tuple[Classifier, DistillationSet]:
     network = teacher()
     sampler = ArraySampler(*tones(1000, 5), seed=6)
     return network, label_pool(Calibrated([network]), sampler, size=600, samples=48, hints=network, frames=4)
@@ -80,7 +80,7 @@ def test_a_sure_teacher_still_teaches_its_ranking_when_decoupled() -> None:
 
 
 @pytest.mark.parametrize("method", ["hinton", "decoupled"])
-def test_a_student_comes_to_agree_with_its_teacher(taught: tuple[Classifier, Pool], method: str) -> None:
+def test_a_student_comes_to_agree_with_its_teacher(taught: tuple[Classifier, DistillationSet], method: str) -> None:
     network, pool = taught
     distillation = Distillation(pool=600, teacher_share=1.0, method=method, ranking=1.0)  # type: ignore[arg-type]
     learned = distil(student(), pool, distillation, TRAINING, seed=3)
@@ -88,7 +88,7 @@ def test_a_student_comes_to_agree_with_its_teacher(taught: tuple[Classifier, Poo
     assert agreement(student().eval(), network) < 0.6
 
 
-def test_hints_bring_the_student_s_features_close_to_the_teacher_s(taught: tuple[Classifier, Pool]) -> None:
+def test_hints_bring_the_student_s_features_close_to_the_teacher_s(taught: tuple[Classifier, DistillationSet]) -> None:
     _, pool = taught
     assert pool.hints is not None
     assert pool.hints.shape == (600, 16, 4)
@@ -111,7 +111,7 @@ def test_hints_bring_the_student_s_features_close_to_the_teacher_s(taught: tuple
     assert not any("regressor" in name for name, _ in hinted.named_parameters())
 
 
-def test_windows_that_only_the_cloud_has_judged_teach_too(taught: tuple[Classifier, Pool]) -> None:
+def test_windows_that_only_the_cloud_has_judged_teach_too(taught: tuple[Classifier, DistillationSet]) -> None:
     """Without any label, and beside labelled ones."""
     network, pool = taught
     unlabelled = replace(pool, y=np.full(600, UNLABELLED, np.int64), hints=None)
@@ -132,7 +132,7 @@ def test_any_teacher_labels_a_pool_and_the_student_keeps_the_end_of_the_context(
     np.testing.assert_allclose(pool.teacher - pool.teacher[:, :1], logits - logits[:, :1], atol=1e-4)
 
 
-def test_hints_that_cannot_be_are_refused(taught: tuple[Classifier, Pool]) -> None:
+def test_hints_that_cannot_be_are_refused(taught: tuple[Classifier, DistillationSet]) -> None:
     _, pool = taught
     hinted = Distillation(pool=600, hints=1.0)
     with pytest.raises(ConfigError, match="the pool holds no hints"):

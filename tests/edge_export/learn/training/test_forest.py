@@ -14,7 +14,7 @@ from edge_export.graph.onnx_graph.from_torch import to_onnx  # noqa: E402
 from edge_export.learn.networks import Calibrated, build_network  # noqa: E402
 from edge_export.learn.networks.blocks import Classifier  # noqa: E402
 from edge_export.learn.networks.forest import ForestBody, paths_of  # noqa: E402
-from edge_export.learn.training.distill import Pool  # noqa: E402
+from edge_export.learn.training.distill import DistillationSet  # noqa: E402
 from edge_export.learn.training.forest import fit_forest  # noqa: E402
 from edge_export.learn.training.loop import answer  # noqa: E402
 from edge_export.recipe.feature_spec import StatisticsSpec  # noqa: E402
@@ -25,7 +25,7 @@ from hypothesis import strategies as st  # noqa: E402
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
 
 
-def _corners(count: int, seed: int = 0) -> Pool:
+def _corners(count: int, seed: int = 0) -> DistillationSet:
     """Four classes by whether the first channel is loud and the second one high: no single level tells them apart."""
     random = np.random.default_rng(seed)
     y = random.integers(0, 4, count)
@@ -34,7 +34,7 @@ def _corners(count: int, seed: int = 0) -> Pool:
     x[:, 1] += 3 * (y // 2)[:, None]
     taught = np.full((count, 4), 0.02)
     taught[np.arange(count), y] = 0.94
-    return Pool(x=x.astype(np.float32), y=y, teacher=np.log(taught).astype(np.float32))
+    return DistillationSet(x=x.astype(np.float32), y=y, teacher=np.log(taught).astype(np.float32))
 
 
 def _network(family: Forest, classes: int = 4) -> Classifier:
@@ -79,7 +79,7 @@ def test_a_window_reaches_the_leaves_that_scikit_learn_says(trees: int, depth: i
 
 def test_without_a_label_the_teacher_teaches_alone() -> None:
     pool = _corners(300)
-    blind = Pool(x=pool.x, y=np.full(300, UNLABELLED), teacher=pool.teacher)
+    blind = DistillationSet(x=pool.x, y=np.full(300, UNLABELLED), teacher=pool.teacher)
     family = Forest(trees=8, depth=4)
     network = fit_forest(_network(family), blind, family, teacher_share=0.0, seed=1)
     new = _corners(200, seed=9)

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the export toolchain's networks need torch (edge-export[train])")
 
 from edge_export.data.dataset import Dataset, Recording, Windows  # noqa: E402
-from edge_export.learn.training.task import Task, front_end  # noqa: E402
+from edge_export.learn.training.task import TrainingTask, front_end  # noqa: E402
 from edge_export.learn.training.teacher_student import check_networks  # noqa: E402
 from edge_export.recipe.feature_spec import Chain, FilterBankSpec, LogMelSpec, Standardise  # noqa: E402
 from edge_export.recipe.recipe import Recipe, parse  # noqa: E402
@@ -82,13 +82,13 @@ def windows() -> np.ndarray:
     return np.random.default_rng(4).standard_normal((30, 1, 400)).astype(np.float32)
 
 
-def task(of: Recipe) -> Task:
+def task(of: Recipe) -> TrainingTask:
     x = windows()
     recordings = tuple(
         Recording(name=f"r{i}", group=f"g{i % 3}", label=i % 2, values=np.ascontiguousarray(one.T))
         for i, one in enumerate(x)
     )
-    return Task(
+    return TrainingTask(
         recipe=of,
         contract=of.window.contract(),
         train=Dataset(

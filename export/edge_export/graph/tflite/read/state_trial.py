@@ -27,7 +27,7 @@ _TIMEOUT_S = 120.0
 """For some dozens of calls: a large file needs a tenth of it."""
 
 
-class Trial(NamedTuple):
+class _Trial(NamedTuple):
     """Findings on a copy."""
 
     opened: bool
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 
 def try_copies(
     data: bytes, plain: bytes, opened: bytes | None, states: Mapping[str, Carried], *, clears: bool
-) -> Trial:
+) -> _Trial:
     """Answer some steps of noise with a file and with its copy, in a child process.
 
     Args:
@@ -63,7 +63,7 @@ def try_copies(
     )  # fmt: skip
     if "reason" in found:
         raise EngineError(found["reason"])
-    return Trial(**found)
+    return _Trial(**found)
 
 
 def child() -> NoReturn:
@@ -79,7 +79,7 @@ def _attempt(job: dict[str, Any], content: memoryview) -> dict[str, Any]:
     }
     batches = bool(opened) and _takes_batches(opened, states)
     step = _first_difference(data, opened if batches else plain, states, clears=job["clears"])
-    return Trial(batches, step)._asdict()
+    return _Trial(batches, step)._asdict()
 
 
 def _cut(content: memoryview, sizes: list[int]) -> Iterator[bytes]:

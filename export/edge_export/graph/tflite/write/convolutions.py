@@ -12,7 +12,7 @@ from edge_export.graph.tflite.write.dense import parameters
 from edge_export.graph.tflite.write.graph import Graph, attributes
 from edge_export.graph.tflite.write.moves import sliced
 from edge_export.graph.tflite.write.values import Value, channels_last_shape
-from edge_export.graph.tflite.write.windows import SAME, VALID, Window, is_same, padded, window
+from edge_export.graph.tflite.write.windows import SAME, VALID, KernelWindow, is_same, padded, window
 
 
 def conv(graph: Graph, node: onnx.NodeProto) -> None:
@@ -66,7 +66,7 @@ def _kernel(graph: Graph, node: onnx.NodeProto) -> Any:
     return kernel
 
 
-def _before_thinning(graph: Graph, out: Value, index: int, place: Window) -> int:
+def _before_thinning(graph: Graph, out: Value, index: int, place: KernelWindow) -> int:
     n, h, w, _ = graph.file.shape(index)
     sizes = (n, h - place.reach[0] + 1, w - place.reach[1] + 1, out.shape[1])
     return graph.file.tensor(f"{out.name}:every_place", sizes, out.dtype, out.quantization)

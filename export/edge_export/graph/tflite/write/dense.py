@@ -11,7 +11,7 @@ from edge_export.graph.tflite.errors import UnsupportedNodeError
 from edge_export.graph.tflite.watch import Watched
 from edge_export.graph.tflite.write.file import Quantization
 from edge_export.graph.tflite.write.graph import Graph, attributes
-from edge_export.graph.tflite.write.values import Fixed, Value, Weights
+from edge_export.graph.tflite.write.values import ConstantOperand, Value, Weights
 from edge_export.graph.tflite.write.windows import VALID
 
 _INT32_MAX = int(np.iinfo(np.int32).max)
@@ -150,7 +150,7 @@ def matmul(graph: Graph, node: Watched) -> None:
 
 def gemm(graph: Graph, node: Watched) -> None:
     """Gemm; what is no dense layer has been taken apart before (`edge_export.graph.tflite.lower.composites`)."""
-    if isinstance(graph.fixed(node.input[1]), Fixed):
+    if isinstance(graph.fixed(node.input[1]), ConstantOperand):
         dense(graph, node)
         return
     raise UnsupportedNodeError(node, "its weights must be constant")

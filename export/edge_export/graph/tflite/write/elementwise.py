@@ -11,7 +11,7 @@ from edge_export.graph.tflite.errors import UnsupportedNodeError
 from edge_export.graph.tflite.write.file import TYPES, Quantization
 from edge_export.graph.tflite.write.graph import NO_ACTIVATION, RELU, RELU6, RELU_N1_TO_1, Graph, attributes
 from edge_export.graph.tflite.write.moves import constant, write_rescaled
-from edge_export.graph.tflite.write.values import Fixed, Value, arranged
+from edge_export.graph.tflite.write.values import ConstantOperand, Value, arranged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def write_broadcast(
 
 def _fixed(
     graph: Graph,
-    operand: Fixed,
+    operand: ConstantOperand,
     rank: int,
     step: Quantization | None,
     *,

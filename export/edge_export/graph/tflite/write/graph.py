@@ -18,7 +18,7 @@ from edge_export.graph.tflite.errors import UnsupportedNodeError
 from edge_export.graph.tflite.lower.prepare import Prepared
 from edge_export.graph.tflite.watch import Watched
 from edge_export.graph.tflite.write.file import TYPES, Quantization, TfliteFile
-from edge_export.graph.tflite.write.values import LAST_ORDER, Array, Fixed, Operand, Value, Weights
+from edge_export.graph.tflite.write.values import LAST_ORDER, Array, ConstantOperand, Operand, Value, Weights
 from edge_runtime.errors import ConfigError
 
 NO_ACTIVATION, RELU, RELU_N1_TO_1, RELU6 = 0, 1, 2, 3
@@ -98,10 +98,10 @@ class Graph:
         """Report that the model's caller reads a tensor."""
         return name in self._results
 
-    def fixed(self, name: str) -> Fixed | None:
+    def fixed(self, name: str) -> ConstantOperand | None:
         """Look up a constant, dequantised where it is stored as integers; None for activations."""
         if name in self.constants:
-            return Fixed(name=name, real=self.constants[name])
+            return ConstantOperand(name=name, real=self.constants[name])
         producer = self.producers.get(name)
         if producer is None or producer.op_type != "DequantizeLinear" or producer.input[0] not in self.constants:
             return None
@@ -115,7 +115,7 @@ class Graph:
             scale, zero = scale.reshape(along), zero.reshape(along)
         real = ((stored.astype(np.float64) - zero) * scale.astype(np.float64)).astype(np.float32)
         kept = stored if quantization is not None else None
-        return Fixed(name=name, real=real.reshape(stored.shape), stored=kept, quantization=quantization)
+        return ConstantOperand(name=name, real=real.reshape(stored.shape), stored=kept, quantization=quantization)
 
     def constant(self, name: str) -> Array | None:
         """Look up the real values of a constant; None for activations."""
@@ -268,7 +268,7 @@ class Graph:
         (value,), quantized = self.operands(
             node, [node.input[position]], results or [name for name in node.output if name], int8=int8
         )
-        if isinstance(value, Fixed):
+        if isinstance(value, ConstantOperand):
             why = f"its answer is always the same, since {value.name!r} is constant; remove that output"
             raise UnsupportedNodeError(node, why)
         return value, quantized

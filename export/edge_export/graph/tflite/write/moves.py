@@ -11,7 +11,7 @@ import onnx
 from edge_export.graph.tflite.errors import UnsupportedNodeError
 from edge_export.graph.tflite.write.file import Quantization
 from edge_export.graph.tflite.write.graph import Graph, attributes
-from edge_export.graph.tflite.write.values import LAST_ORDER, Array, Fixed, Value, arranged
+from edge_export.graph.tflite.write.values import LAST_ORDER, Array, ConstantOperand, Value, arranged
 
 _Fill = Literal["edge", "reflect", "wrap"]
 
@@ -274,14 +274,14 @@ def concat(graph: Graph, node: onnx.NodeProto) -> None:
     values = [operand for operand in operands if isinstance(operand, Value)]
     rank = len(graph.shape(node.output[0]))
     axis = attributes(node)["axis"] % rank
-    fixed_batch = any(isinstance(operand, Fixed) for operand in operands)
+    fixed_batch = any(isinstance(operand, ConstantOperand) for operand in operands)
     if fixed_batch and graph.open_axes.get(node.output[0]) not in (None, axis):
         graph.close_batch()
     last = graph.layout(values)
     step = graph.result_quantization(node.output[0]) if quantized else None
     tensors = []
     for operand in operands:
-        if isinstance(operand, Fixed):
+        if isinstance(operand, ConstantOperand):
             numbers = arranged(operand.real, rank, channels_last=last)
             tensors.append(constant(graph, operand.name, numbers, step))
             continue
@@ -345,8 +345,10 @@ def _look_up(graph: Graph, node: onnx.NodeProto) -> None:
     operands, _ = graph.operands(node, node.input, node.output[:1], int8=False)
     table, places = operands
     axis = attributes(node).get("axis", 0) % len(table.shape)
-    source = graph.file.constant(table.name, table.real) if isinstance(table, Fixed) else graph.plain(table, node)
-    if isinstance(places, Fixed):
+    source = (
+        graph.file.constant(table.name, table.real) if isinstance(table, ConstantOperand) else graph.plain(table, node)
+    )
+    if isinstance(places, ConstantOperand):
         index = graph.file.constant(places.name, (places.real % table.shape[axis]).astype(np.int32))
     else:
         # Counted from the end where negative; the operator knows no such index.

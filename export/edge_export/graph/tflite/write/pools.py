@@ -9,7 +9,7 @@ from edge_export.graph.tflite.errors import UnsupportedNodeError
 from edge_export.graph.tflite.write.graph import Graph, attributes
 from edge_export.graph.tflite.write.moves import unscaled
 from edge_export.graph.tflite.write.values import Value, channels_last_shape
-from edge_export.graph.tflite.write.windows import SAME, VALID, Window, is_same, padded, window
+from edge_export.graph.tflite.write.windows import SAME, VALID, KernelWindow, is_same, padded, window
 
 
 def pool(graph: Graph, node: onnx.NodeProto) -> None:
@@ -59,7 +59,9 @@ def pool(graph: Graph, node: onnx.NodeProto) -> None:
     unscaled(graph, node, value, quantized=quantized, channels_last=True, write=write)
 
 
-def _extended(node: onnx.NodeProto, place: Window, shape: tuple[int, ...], wanted: tuple[int, int, int, int]) -> Window:
+def _extended(
+    node: onnx.NodeProto, place: KernelWindow, shape: tuple[int, ...], wanted: tuple[int, int, int, int]
+) -> KernelWindow:
     """Give the window the padding that sizes rounded up need at the end, or that sizes rounded down leave unused."""
     sizes = channels_last_shape(shape)[1:3]
     if any((wanted[1 + axis] - 1) * place.strides[axis] >= size + place.pads[axis] for axis, size in enumerate(sizes)):
@@ -71,7 +73,7 @@ def _extended(node: onnx.NodeProto, place: Window, shape: tuple[int, ...], wante
     ]
     # Places that the last step does not reach stay in the tensor: VALID ignores them too.
     ends = [max(end, 0) for end in ends]
-    return Window(
+    return KernelWindow(
         kernel=place.kernel,
         strides=place.strides,
         dilations=place.dilations,
@@ -80,7 +82,7 @@ def _extended(node: onnx.NodeProto, place: Window, shape: tuple[int, ...], wante
 
 
 def _share(
-    place: Window, full: Window, shape: tuple[int, ...], *, counted: bool
+    place: KernelWindow, full: KernelWindow, shape: tuple[int, ...], *, counted: bool
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """(1, H, W, 1): part of each window that lies on places which count."""
     shares = []

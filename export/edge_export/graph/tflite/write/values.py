@@ -61,7 +61,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class ConstantOperand:
     """A constant operand.
 
     Attributes:
@@ -92,7 +92,7 @@ class Fixed:
         return np.full(self.real.shape, np.rint(number / scale), np.int8), Quantization.of(scale, 0)
 
 
-Operand = Value | Fixed
+Operand = Value | ConstantOperand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

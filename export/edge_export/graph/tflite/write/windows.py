@@ -18,7 +18,7 @@ SAME, VALID = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class KernelWindow:
     """Kernel, strides, dilations and padding of a sliding window; pairs are (height, width).
 
     Attributes:
@@ -40,7 +40,7 @@ class Window:
         return height, width
 
 
-def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> Window:
+def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> KernelWindow:
     """Read a node's geometry.
 
     Args:
@@ -52,7 +52,7 @@ def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> Window:
     if rank not in (3, 4):
         raise UnsupportedNodeError(node, f"it needs (N, C, W) or (N, C, H, W), not {rank} axes")
     settings, flat = attributes(node), rank == 3
-    plain = Window(
+    plain = KernelWindow(
         kernel=_pair(kernel, flat=flat),
         strides=_pair(settings.get("strides"), flat=flat),
         dilations=_pair(settings.get("dilations"), flat=flat),
@@ -65,7 +65,7 @@ def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> Window:
     totals = [_same_total(sizes[axis], plain, axis) for axis in (0, 1)]
     short, long = [total // 2 for total in totals], [total - total // 2 for total in totals]
     before, after = (short, long) if automatic == "SAME_UPPER" else (long, short)
-    return Window(
+    return KernelWindow(
         kernel=plain.kernel,
         strides=plain.strides,
         dilations=plain.dilations,
@@ -73,7 +73,7 @@ def window(node: onnx.NodeProto, value: Value, kernel: Sequence[int]) -> Window:
     )
 
 
-def is_same(value: Value, window: Window) -> bool:
+def is_same(value: Value, window: KernelWindow) -> bool:
     """Report that padding equals TensorFlow's SAME: as little as keeps ceil(size / stride) outputs."""
     for axis, size in enumerate(channels_last_shape(value.shape)[1:3]):
         total = _same_total(size, window, axis)
@@ -108,7 +108,7 @@ def padded(graph: Graph, value: Value, index: int, pads: Sequence[int], node: on
     return target
 
 
-def _same_total(size: int, window: Window, axis: int) -> int:
+def _same_total(size: int, window: KernelWindow, axis: int) -> int:
     stride = window.strides[axis]
     return max((-(-size // stride) - 1) * stride + window.reach[axis] - size, 0)
 

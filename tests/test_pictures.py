@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from scripts.site import pages, shown
+from tests.named_pictures import KEYWORD, chunks, with_names
 
 PICTURES = sorted({path for path in shown(pages()) if path.suffix in {".svg", ".png"}})
 _OF_A_TEST = re.compile(r"<\w|alert\(|onerror|onload|\bfoo\b|\bx{3,}|lorem|\btest[-_ ]?\d|far too long", re.IGNORECASE)
-_KEYWORD = b"Names\0"
-
-
-def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Kind and content of each chunk of a PNG picture."""
-    at = 8
-    while at < len(png):
-        end = at + 8 + int.from_bytes(png[at : at + 4], "big")
-        yield png[at + 4 : at + 8], png[at + 8 : end]
-        at = end + 4
-
-
-def with_names(png: bytes, names: Sequence[str]) -> bytes:
-    """The picture with the names that it shows as text (a tEXt chunk before the end), in place of older ones."""
-    kept = [(kind, body) for kind, body in chunks(png) if not body.startswith(_KEYWORD)]
-    kept.insert(-1, (b"tEXt", _KEYWORD + "; ".join(names).encode("latin-1")))
-    return png[:8] + b"".join(
-        len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big") for kind, body in kept
-    )
 
 
 def words_of(picture: bytes) -> list[str]:
     """The texts of an SVG picture, or the names that a PNG picture says it shows."""
     if picture.startswith(b"\x89PNG"):
-        return [body[len(_KEYWORD) :].decode("latin-1") for _, body in chunks(picture) if body.startswith(_KEYWORD)]
+        return [body[len(KEYWORD) :].decode("latin-1") for _, body in chunks(picture) if body.startswith(KEYWORD)]
     return [unescape(text) for text in re.findall(r">([^<>]+)<", picture.decode("utf-8"))]
 
 

@@ -85,7 +85,7 @@ class App:
         sources: objects of the caller's own, besides the sources that the configuration names.
         sinks: the same for sinks. Both are opened by `run` and closed with the application.
         rehearsal: it will not be run: updates count no start and change nothing.
-        role: role of the process that it runs in.
+        role: role of the process that it runs in; None: it runs alone.
 
     Raises:
         EdgeError: something that the configuration names is missing, unusable or refused; or there is no source or no
@@ -102,8 +102,9 @@ class App:
         sources: Sequence[Source] = (),
         sinks: Sequence[Sink] = (),
         rehearsal: bool = False,
-        role: ProcessRole = ProcessRole(),
+        role: ProcessRole | None = None,
     ) -> None:
+        role = role or ProcessRole()
         config.require_ends(sources, sinks)
         self.config = config = with_kept_names(config, write=not rehearsal)
         self._part = role.part or alone(config)

@@ -34,7 +34,7 @@ async function every_page({running, url}) {
 async function searching({running, url}) {
   const {page, bad} = await open(running, `${url}/index.html`, {viewport: LAPTOP});
   await page.locator("input[name=query]").fill("latency_budget_ms");
-  await page.locator(".md-search-result__link", {hasText: "latency_budget_ms"}).first().waitFor();
+  await page.locator(".md-search-result__link[href*='configuration.html?h=latency_budget_ms']").waitFor();
   return bad;
 }
 

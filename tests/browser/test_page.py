@@ -18,7 +18,7 @@ import pytest
 from tests.browser.browser import CHROMIUM, HERE, MODULES, NEEDS_A_BROWSER, NODE
 from tests.browser.exercising import KEYS, PLAIN, Exercising, exercising
 from tests.integration.running import PATIENCE_S
-from tests.test_pictures import with_names
+from tests.named_pictures import with_names
 
 Actions = Mapping[str, Callable[[], object]]
 """What a scenario may ask for, by the words it asks with."""

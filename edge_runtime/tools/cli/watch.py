@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from edge_runtime.clock import SystemClock
 from edge_runtime.tools.cli.options import option
 from edge_runtime.tools.cli.program import CommandAnswer, CommandOptions, command
 from edge_runtime.tools.cli.running import Running
@@ -31,7 +31,6 @@ class WatchOptions(CommandOptions):
 )
 def run(options: WatchOptions) -> CommandAnswer:
     """Watch until the person leaves."""
-    from edge_runtime.clock import SystemClock  # noqa: PLC0415
     from edge_runtime.errors import ConfigError  # noqa: PLC0415
     from edge_runtime.operate.watch.screen import Painter  # noqa: PLC0415
     from edge_runtime.operate.watch.terminal import Watcher  # noqa: PLC0415
@@ -46,7 +45,7 @@ def run(options: WatchOptions) -> CommandAnswer:
 
 
 def _reports(running: Running) -> Iterator[dict[str, Any]]:
-    asker = running.asker()
+    asker, clock = running.asker(), SystemClock()
     while True:
         yield asker.report()
-        time.sleep(1.0)
+        clock.sleep(1.0)

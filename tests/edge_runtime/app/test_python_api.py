@@ -43,10 +43,7 @@ RECORDINGS = EXERCISES / "recordings.npz"
 SIGNATURES = {
     "App": "(config: 'AppConfig', *, metrics: 'Metrics | None' = None, clock: 'Clock | None' = None, "
     "model: 'Model | None' = None, sources: 'Sequence[Source]' = (), sinks: 'Sequence[Sink]' = (), "
-    "notifier: 'SystemdNotifier | None' = None, "
-    "replace_process: 'Callable[[Mapping[str, object]], None] | None' = None, "
-    "handed_over: 'Mapping[str, object] | None' = None, rehearsal: 'bool' = False, "
-    "part: 'Part | None' = None) -> 'None'",
+    "rehearsal: 'bool' = False, role: 'ProcessRole | None' = None) -> 'None'",
     "App.close": "(self) -> 'None'",
     "App.run": "(self) -> 'bool'",
     "App.stop": "(self) -> 'None'",

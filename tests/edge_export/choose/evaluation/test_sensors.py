@@ -190,7 +190,7 @@ path = "log.db"
     assert first.figures()["drift_alarms"][0]["cause"] == "orientation"
     assert first.metrics.counts['drift_alarms_total{cause="orientation"}'] == 1
     assert second.metrics.counts['drift_alarms_total{cause="orientation"}'] <= 1
-    assert (tmp_path / "log.drift").stat().st_size > 0
+    assert (tmp_path / "log.state.db").stat().st_size > 0
 
 
 def test_a_bundle_says_what_it_can_notice(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

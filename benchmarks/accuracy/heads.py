@@ -21,7 +21,7 @@ from edge_export.learn.training.embedding import fit_embedding
 from edge_export.learn.training.loop import answer, start
 from edge_export.learn.training.task import TrainingTask
 from edge_export.recipe.feature_spec import Raw
-from edge_export.recipe.network_spec import EmbeddingNetwork
+from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import Recipe, load
 from edge_export.recipe.splits import read_all
 from torch import nn  # noqa: TID251 - the head is trained by the export toolchain
@@ -41,7 +41,7 @@ def main() -> int:
     given = parser.parse_args()
     one = SETS[given.set]
     recipe = load(one.recipe)
-    family = EmbeddingNetwork(file=write_embedding(recipe, given.data, given.cache / f"{one.name}-embedding"))
+    family = Embedding(file=write_embedding(recipe, given.data, given.cache / f"{one.name}-embedding"))
     dataset, _ = read_all(recipe, one.folders(given.data, {}, given.cache / one.name))
     start(recipe.seed)
     whole = _features(recipe, family, recipe.window.cut(dataset))
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def _features(recipe: Recipe, family: EmbeddingNetwork, windows: Windows) -> Windows:
+def _features(recipe: Recipe, family: Embedding, windows: Windows) -> Windows:
     """Put pooled features, (n, features, 1), in the place of windows."""
     channels, samples = windows.contexts.shape[1:]
     network = build_network(family, Raw(), channels=channels, samples=samples, classes=len(recipe.classes))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from edge_export.choose.surround.cross_fit import CLOUD, Folds, OutOfFold
-from edge_export.recipe.network_spec import EmbeddingNetwork
+from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import Recipe, TeacherRecipe, load
 
 from benchmarks.accuracy import scoring, speech
@@ -84,7 +84,7 @@ def longer(recipe: Recipe, times: int) -> Recipe:
 
 def by_embedding(recipe: Recipe, file: Path) -> Recipe:
     """Put an embedding in the place of a recipe's teacher."""
-    return dataclasses.replace(recipe, teacher=TeacherRecipe(candidates=(EmbeddingNetwork(file=file),)))
+    return dataclasses.replace(recipe, teacher=TeacherRecipe(candidates=(Embedding(file=file),)))
 
 
 def over_groups(found: OutOfFold, name: str) -> Floats:

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn", reason="the other modules of the benchmark need s
 
 from edge_export.choose.surround.cross_fit import OutOfFold
 from edge_export.data.dataset import Windows
-from edge_export.recipe.network_spec import EmbeddingNetwork
+from edge_export.recipe.network_spec import Embedding
 from edge_export.recipe.recipe import load
 
 from benchmarks.accuracy.heads import WAYS, changed
@@ -29,7 +29,7 @@ WINDOWS = Windows(
 def test_nothing_but_the_teacher_differs() -> None:
     recipe = load(SETS["spoken-digits"].recipe)
     taught = by_embedding(recipe, Path("speech.onnx"))
-    assert taught.teacher.candidates == (EmbeddingNetwork(file=Path("speech.onnx")),)
+    assert taught.teacher.candidates == (Embedding(file=Path("speech.onnx")),)
     assert replace(taught, teacher=recipe.teacher) == recipe
 
 

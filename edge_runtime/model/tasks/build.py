@@ -52,9 +52,9 @@ def build_task(
 
         return Detection(manifest, output, threshold, labels, files)
     if isinstance(output, EmbeddingOutput):
-        from edge_runtime.model.tasks.embedding import Embedding  # noqa: PLC0415
+        from edge_runtime.model.tasks.embedding import EmbeddingTask  # noqa: PLC0415
 
-        return Embedding(manifest, output, threshold, files)
+        return EmbeddingTask(manifest, output, threshold, files)
     if isinstance(output, TextOutput):
         from edge_runtime.model.tasks.text import Text  # noqa: PLC0415
 

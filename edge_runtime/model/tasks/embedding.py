@@ -57,7 +57,7 @@ def bundled(output: EmbeddingOutput, files: Files | None) -> StoredExamples:
     return StoredExamples(output.labels, tuple(places.astype(int).tolist()), table[:, 1:])
 
 
-class Embedding(WindowTask):
+class EmbeddingTask(WindowTask):
     """The `Task` of a bundle whose model answers with numbers that are near each other for what is alike.
 
     Trust is the lead of the label's nearest example over the nearest of another label, as a share of the distance of
@@ -96,9 +96,9 @@ class Embedding(WindowTask):
         self._numbers = self._scaled(used.numbers.astype(np.float64))
         self.outputs = LABEL_AND_TRUST
 
-    def taught(self, learnt: StoredExamples) -> Embedding:
+    def taught(self, learnt: StoredExamples) -> EmbeddingTask:
         """Return the same task with these examples of this device beside the bundle's."""
-        return Embedding(self._manifest, self._output, self._threshold, learnt=learnt, examples=self._bundled)
+        return EmbeddingTask(self._manifest, self._output, self._threshold, learnt=learnt, examples=self._bundled)
 
     def _scaled(self, numbers: Floats) -> Floats:
         """Return numbers (n, size) of unit length, where the distance is an angle's."""

@@ -29,7 +29,7 @@ from edge_runtime.key_table import KeyTable
 from edge_runtime.manifest import Manifest
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Task
-from edge_runtime.model.tasks.embedding import Embedding, StoredExamples
+from edge_runtime.model.tasks.embedding import EmbeddingTask, StoredExamples
 from edge_runtime.signal.stage import LearningStage, WindowBatch
 from edge_runtime.types import Float32
 
@@ -152,7 +152,7 @@ class LearntExamples(LearningStage):
     def taught(self, task: Task) -> Task:
         """Return the task with the examples of its model; another task as it is."""
         own = self._own()
-        if not own or not isinstance(task, Embedding):
+        if not own or not isinstance(task, EmbeddingTask):
             return task
         return task.taught(as_examples(own))
 

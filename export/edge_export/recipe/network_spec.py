@@ -309,7 +309,7 @@ class Rocket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingNetwork:
+class Embedding:
     """A teacher of features that a given network computes, and a logistic regression on them.
 
     It sees windows in the units of the channels: the recipe's front end is not in front of it.
@@ -329,11 +329,11 @@ class EmbeddingNetwork:
 
 
 Student: TypeAlias = SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | Forest | Rocket
-TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket | EmbeddingNetwork
+TeacherFamily: TypeAlias = ResNet1d | InceptionTime | ResNet2d | Rocket | Embedding
 SizedFamily: TypeAlias = (
     SeparableCnn1d | SeparableCnn2d | Tcn | Gru | Mlp | ResNet1d | InceptionTime | ResNet2d | Rocket
 )
 """Families with a width."""
 Family: TypeAlias = Student | TeacherFamily
-ClosedForm: TypeAlias = Forest | Rocket | EmbeddingNetwork
+ClosedForm: TypeAlias = Forest | Rocket | Embedding
 """Families that are trained without gradient, and show no features over time."""

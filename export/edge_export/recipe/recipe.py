@@ -51,7 +51,7 @@ if not TYPE_CHECKING:
             "resnet-2d": "edge_export.recipe.network_spec:ResNet2d",
             "inception-time": "edge_export.recipe.network_spec:InceptionTime",
             "rocket": "edge_export.recipe.network_spec:Rocket",
-            "embedding": "edge_export.recipe.network_spec:EmbeddingNetwork",
+            "embedding": "edge_export.recipe.network_spec:Embedding",
         }
     )
     FrontEnd = schema.OneOf(

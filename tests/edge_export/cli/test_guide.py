@@ -11,7 +11,7 @@ from edge_export.cli import COMMANDS, main
 from edge_export.data.readers.spec import Sensor
 from edge_export.package.card.spec import CardChannel
 from edge_export.recipe.feature_spec import FilterBankSpec
-from edge_export.recipe.network_spec import EmbeddingNetwork, Forest, Rocket
+from edge_export.recipe.network_spec import Embedding, Forest, Rocket
 from edge_export.recipe.recipe import parse
 
 from edge_runtime import schema
@@ -35,7 +35,7 @@ def test_the_recipe_and_the_card_of_the_guide_are_read() -> None:
     own = re.sub(r"^\[student\]\n.*?(?=^\[)", lambda _: forest + "\n", recipe, flags=re.MULTILINE | re.DOTALL)
     assert parse(own, Path("recipe.toml")).student.network == Forest()
     begin, end = recipe.index("[teacher]"), recipe.index("[student]")
-    for teacher, family in ((rocket, Rocket()), (embedding, EmbeddingNetwork(file=Path("out/speech.onnx")))):
+    for teacher, family in ((rocket, Rocket()), (embedding, Embedding(file=Path("out/speech.onnx")))):
         whole = recipe[:begin] + teacher + recipe[end:]
         assert parse(whole, Path("out/recipe.toml")).teacher.candidates == (family,)
     joined = [schema.load(CardChannel, one) for one in toml.loads(channels)["channels"]]

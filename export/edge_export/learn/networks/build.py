@@ -17,7 +17,7 @@ from edge_export.learn.networks.rocket import BIASES, TAPS, RocketBody
 from edge_export.recipe.feature_spec import FeatureShape, FrontEnd, Raw
 from edge_export.recipe.network_spec import (
     ClosedForm,
-    EmbeddingNetwork,
+    Embedding,
     Family,
     Forest,
     Gru,
@@ -62,7 +62,7 @@ def build_network(family: Family, front_end: FrontEnd, *, channels: int, samples
     Raises:
         ConfigError: the window is too short for the front end or for the body's convolutions; says for which.
     """
-    seen = Raw() if isinstance(family, EmbeddingNetwork) else front_end
+    seen = Raw() if isinstance(family, Embedding) else front_end
     front, shape = build_front_end(seen, channels=channels, samples=samples)
     body, width = _body(family, shape)
     try:
@@ -92,7 +92,7 @@ def _pool(family: Family) -> Pool:
     match family:
         case Mlp() | Forest() | Rocket():
             return "mean"
-        case EmbeddingNetwork():
+        case Embedding():
             return "mean_max"
         case _:
             return family.pool
@@ -115,7 +115,7 @@ def _body(family: Family, shape: FeatureShape) -> tuple[nn.Module, int]:
                 raise ConfigError(f"rocket needs windows of {TAPS} frames or more, and is given {shape.frames}")
             rocket = RocketBody(shape.rows, shape.frames, round(BIASES * family.width))
             return rocket, rocket.width
-        case EmbeddingNetwork():
+        case Embedding():
             embedding = EmbeddingBody(family.file, shape.rows, shape.frames)
             return embedding, embedding.width
         case _:
@@ -145,7 +145,7 @@ def _reach(family: Family, shape: FeatureShape) -> tuple[int, int]:
             return family.reduction, stem + family.reduction * 2 * (family.kernel - 1) * (2**family.depth - 1)
         case Gru():
             return family.reduction, 0
-        case Mlp() | Forest() | Rocket() | EmbeddingNetwork():
+        case Mlp() | Forest() | Rocket() | Embedding():
             return shape.frames, shape.frames
         case ResNet1d() | InceptionTime():
             return family.reduction, 0

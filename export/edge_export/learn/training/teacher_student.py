@@ -31,7 +31,7 @@ from edge_export.learn.training.task import TrainingTask, score_of
 from edge_export.learn.training.teachers import OnnxTeacher, TorchTeacher
 from edge_export.learn.training.teachers import Teacher as Answering
 from edge_export.recipe.feature_spec import FrontEnd
-from edge_export.recipe.network_spec import ClosedForm, EmbeddingNetwork, Forest, Rocket, TeacherFamily
+from edge_export.recipe.network_spec import ClosedForm, Embedding, Forest, Rocket, TeacherFamily
 from edge_export.recipe.recipe import TeacherRecipe
 from edge_export.step_cache import Say, StepCache
 from edge_runtime.clock import SystemClock
@@ -187,7 +187,7 @@ def fit_teacher(task: TrainingTask, front: FrontEnd, steps: StepCache, say: Say)
 
 def _ensemble(recipe: TeacherRecipe, family: TeacherFamily, seed: int) -> list[tuple[TeacherFamily, int]]:
     """List the members of the largest ensemble of a family; none where a single network is all there is to try."""
-    if recipe.members == 1 or isinstance(family, EmbeddingNetwork):
+    if recipe.members == 1 or isinstance(family, Embedding):
         return []
     return [(family, seed + number) for number in range(recipe.members)]
 
@@ -212,7 +212,7 @@ def _trained_teacher(
     channels, samples = len(task.contract.channels), task.contract.history
 
     def at(temperature: float) -> onnx.ModelProto:
-        if any(isinstance(family, EmbeddingNetwork) for family, _ in chosen):
+        if any(isinstance(family, Embedding) for family, _ in chosen):
             (network,) = members
             return embedding_to_onnx(network, temperature)
         return to_onnx(Calibrated(members, temperature), channels=channels, samples=samples)
@@ -264,7 +264,7 @@ def given_teacher(task: TrainingTask, path: Path, cache: Path) -> CloudTeacher:
 
 def _named(family: TeacherFamily) -> str:
     """Name a family and its size, or its file."""
-    size = family.file.name if isinstance(family, EmbeddingNetwork) else f"width {family.width:g}"
+    size = family.file.name if isinstance(family, Embedding) else f"width {family.width:g}"
     return f"{type(family).__name__} {size}"
 
 
@@ -315,7 +315,7 @@ def _teacher_member(task: TrainingTask, front: FrontEnd, family: TeacherFamily, 
         sampler = task.sampler(seed)
         if isinstance(family, Rocket):
             trained: nn.Module = fit_rocket(network(), *sampler.draw(family.windows), seed=seed)
-        elif isinstance(family, EmbeddingNetwork):
+        elif isinstance(family, Embedding):
             trained = fit_embedding(network(), *task.known(family.windows, seed))
         else:
             assert recipe.teacher.training is not None, "the recipe was checked"

@@ -30,7 +30,7 @@ from edge_export.learn.training.embedding import (  # noqa: E402
 )
 from edge_export.learn.training.loop import answer, start  # noqa: E402
 from edge_export.recipe.feature_spec import Raw  # noqa: E402
-from edge_export.recipe.network_spec import EmbeddingNetwork  # noqa: E402
+from edge_export.recipe.network_spec import Embedding  # noqa: E402
 from edge_export.step_cache import digest  # noqa: E402
 
 from edge_runtime.errors import ConfigError  # noqa: E402 - only where torch is
@@ -68,7 +68,7 @@ def rhythms(count: int, seed: int = 0) -> Windows:
 
 def built(file: Path) -> Classifier:
     start(0)
-    return build_network(EmbeddingNetwork(file=file), Raw(), channels=CHANNELS, samples=SAMPLES, classes=3)
+    return build_network(Embedding(file=file), Raw(), channels=CHANNELS, samples=SAMPLES, classes=3)
 
 
 @pytest.mark.slow
@@ -140,9 +140,9 @@ def test_weights_are_those_of_scikit_learn() -> None:
 
 def test_another_file_of_the_same_name_is_another_step(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    first = digest({"family": EmbeddingNetwork(file=embedding(tmp_path / "e.onnx"))})
-    assert first == digest({"family": EmbeddingNetwork(file=embedding(tmp_path / "a" / "e.onnx"))})
-    assert first != digest({"family": EmbeddingNetwork(file=embedding(tmp_path / "e.onnx", frames=False))})
+    first = digest({"family": Embedding(file=embedding(tmp_path / "e.onnx"))})
+    assert first == digest({"family": Embedding(file=embedding(tmp_path / "a" / "e.onnx"))})
+    assert first != digest({"family": Embedding(file=embedding(tmp_path / "e.onnx", frames=False))})
 
 
 def save(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list[object]], outputs: list[str]) -> Path:

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from edge_runtime.errors import BundleError, CloudRejected
 from edge_runtime.manifest.outputs import EmbeddingOutput
 from edge_runtime.model.tasks import Finding
-from edge_runtime.model.tasks.embedding import Embedding, StoredExamples
+from edge_runtime.model.tasks.embedding import EmbeddingTask, StoredExamples
 from edge_runtime.types import Float32
 from tests.edge_runtime.manifests import manifest
 
 EXAMPLES = np.array([[0, 1, 0], [0, 1, 0.1], [1, 0, 1], [1, -1, 0.5]], np.float32)
 
 
-def task(examples: Float32 | None = EXAMPLES, learnt: StoredExamples | None = None, **more: Any) -> Embedding:
+def task(examples: Float32 | None = EXAMPLES, learnt: StoredExamples | None = None, **more: Any) -> EmbeddingTask:
     table: dict[str, Any] = {"size": 2}
     if examples is not None:
         table |= {"labels": ("east", "north"), "examples": "e.npy"}
     output = EmbeddingOutput(**table | more)
-    return Embedding(manifest(output=output), output, None, lambda _: examples, learnt)  # type: ignore[arg-type,return-value]
+    return EmbeddingTask(manifest(output=output), output, None, lambda _: examples, learnt)  # type: ignore[arg-type,return-value]
 
 
-def one(of: Embedding, *numbers: float) -> Finding:
+def one(of: EmbeddingTask, *numbers: float) -> Finding:
     (found,) = of.findings(np.array([numbers], np.float32))
     return found
 

@@ -275,7 +275,7 @@ def test_a_model_of_integers_answers_to_the_last_bit_as_here(
 @pytest.mark.parametrize("name", ["pi2", "pi4"])
 def test_replay_verifies_tries_and_runs_the_bundle(jobs: Jobs, name: str) -> None:
     jobs.ended("replay x86").require()
-    figures = json.loads(jobs.ended(f"replay {name}").require().errors.splitlines()[-1])
+    figures = json.loads(jobs.ended(f"replay {name}").require().output.splitlines()[-1])
     here, there = (_lines(jobs.folder / f"{machine}.jsonl") for machine in ("x86", name))
     assert figures["counts"]["predictions_total"] == len(there) >= 20
     for line in (*here, *there):

@@ -90,7 +90,7 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy $(TYPED)
 
-# Which room imports which, what nothing leads to or uses, what is too complex or written twice, which words are used; then
+# Which room imports which, what nothing leads to or uses, what is too complex or written twice, which words are used, what pictures show; then
 # the lines of each room, and their ceiling.
 house: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache --no-logo
@@ -100,7 +100,7 @@ house: $(VENV)/.test
 	$(BIN)/python -m scripts.habits
 	$(BIN)/python -m scripts.duplicates
 	$(BIN)/python -m scripts.commit_subjects
-	$(BIN)/python -m pytest -q -p no:xdist tests/test_words.py
+	$(BIN)/python -m pytest -q -p no:xdist tests/test_words.py tests/test_pictures.py
 	$(BIN)/python -m scripts.seconds
 	@$(BIN)/python -m scripts.lines
 

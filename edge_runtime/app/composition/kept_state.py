@@ -201,7 +201,7 @@ class KeptState:
             examples.restore(data)
             use()
 
-        state.add("examples", examples.save, restore)
+        state.add("examples", examples.save, restore, erases=True)
 
         def changed() -> bool:
             use()

@@ -11,7 +11,7 @@ Rules:
 4. Earlier versions had a file for each part (``outbox.gate``). It is read in place of the part, and removed once
    that is committed.
 5. A new row goes into free pages, then the one before is deleted: pages that were free need no journal, so that a large
-   part is written once and not twice.
+   part is written once and not twice. What a person may take out (`add`, ``erases``) is overwritten all the same.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class StateFile:
         self._left: dict[str, bytes] = {}
         """Parts of the run before that this one has not added."""
         self._written: dict[str, bytes] = {}
+        self._erased: set[str] = set()
         self._replaced: list[Path] = []
         self._failing = self._open = False
         self._thread: threading.Thread | None = None
@@ -69,18 +70,23 @@ class StateFile:
         self._open = True
         loop.call_every(EVERY_S, self._save)
 
-    def add(self, part: str, save: Callable[[], bytes], restore: Callable[[bytes], object]) -> bool:
+    def add(
+        self, part: str, save: Callable[[], bytes], restore: Callable[[bytes], object], *, erases: bool = False
+    ) -> bool:
         """Keep a part from now on.
 
         Args:
             part: the part's name.
             save: encodes the part.
             restore: takes what the run before has left; it raises `StoreError` for what it cannot read.
+            erases: what a new state no longer has may not stay readable in the file.
 
         Returns:
             Whether a run before has left something.
         """
         self._parts[part] = save
+        if erases:
+            self._erased.add(part)
         data = self._left.pop(part, None)
         earlier = earlier_file(self._path, part)
         with self._logged():
@@ -140,6 +146,8 @@ class StateFile:
         changed = {part: data for part, data in parts.items() if self._written.get(part) != data}
         if changed:
             with _opened(self._path) as db:
+                if self._erased & changed.keys():
+                    db.execute("PRAGMA secure_delete = ON")
                 db.execute("BEGIN IMMEDIATE")
                 for part, data in changed.items():  # rule 5
                     new = db.execute("INSERT INTO parts VALUES (?,?,?)", (part, _FORMAT, data)).lastrowid

@@ -225,3 +225,15 @@ def test_a_file_that_an_earlier_version_has_written_since_counts(loop: Loop, pat
     gate = Kept()
     opened(loop, path, gate=gate)
     assert gate.restored == [b"since"]
+
+
+@pytest.mark.parametrize("erases", [True, False])
+def test_what_a_person_took_out_stays_in_no_page_of_the_file(loop: Loop, path: Path, erases: bool) -> None:
+    kept = Kept(b"a person's numbers " * 500)
+    with closing(StateFile(path)) as state:
+        state.open(loop)
+        state.add("examples", kept.save, kept.restore, erases=erases)
+        state.write_now()
+        kept.data = b"nothing"
+        state.write_now()
+    assert (b"a person's numbers" in path.read_bytes()) is not erases

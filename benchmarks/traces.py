@@ -15,13 +15,12 @@ import argparse
 import dataclasses
 import itertools
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -35,6 +34,7 @@ from edge_runtime.app.config import AppConfig, load_config
 from edge_runtime.io.codecs.raw import RawConfig
 from edge_runtime.io.sources.mqtt import MqttSourceConfig
 from edge_runtime.model.bundle.bundle import open_bundle
+from tests.integration.running import Process
 from tests.mosquitto import Mosquitto
 
 CHECKOUT: Final = Path(__file__).parents[1]
@@ -64,20 +64,12 @@ class Files:
             self.entered.add(name)
 
 
-@contextmanager
-def served(bundle: Path) -> Iterator[str]:
-    """Serve a bundle in a process of its own; gives its URL."""
-    command = [sys.executable, "-m", "edge_runtime", "serve", str(bundle), "--allow-unsigned", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if url := next((word for word in line.split() if word.startswith("http://")), ""):
-                    yield url.rstrip(",.")
-                    return
-            raise RuntimeError("the server did not start")
-        finally:
-            process.terminate()
+def served(folder: Path, stack: ExitStack) -> str:
+    """Serve the example's large model in a process of its own; return its URL."""
+    arguments = ("serve", EXAMPLE / "teacher.edge", "--allow-unsigned", "--port", "0")
+    process = stack.enter_context(Process(folder, *arguments, name="cloud"))
+    process.says("http://")
+    return next(word for word in process.out.split() if word.startswith("http"))
 
 
 def configured(folder: Path, broker: str, cloud: str, *, hard: bool) -> AppConfig:
@@ -150,7 +142,7 @@ def passed(*, hard: bool) -> list[str]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(Mosquitto())
-        cloud = stack.enter_context(served(EXAMPLE / "teacher.edge"))
+        cloud = served(folder, stack)
         trace, found = Files(), list[set[str]]()
         threading.setprofile(trace)
         sys.setprofile(trace)
@@ -166,7 +158,9 @@ def passed(*, hard: bool) -> list[str]:
             sys.setprofile(None)
             threading.setprofile(None)
         app.close()
-    return sorted(set.intersection(*found)) if found else []
+    if len(found) < MESSAGES:
+        raise RuntimeError(f"{len(found)} of {MESSAGES} messages were answered")
+    return sorted(set.intersection(*found))
 
 
 @dataclass
